@@ -1,0 +1,129 @@
+// Threads, floating-point mode and scratch memory, shared by all variants. Baseline flags only.
+//
+// OpenMP is used because torch does: both link libgomp.so.1, so there is one pool and torch.set_num_threads,
+// which sets the calling thread's OpenMP limit, governs these kernels too.
+#include "threads.h"
+
+#include <atomic>
+#include <stdlib.h>
+
+#include "fullstride.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace {
+
+std::atomic<int> flush_denormals{1};
+std::atomic<int64_t> grain_override{0};
+
+#if defined(__x86_64__)
+using FpMode = unsigned;
+constexpr FpMode kFlush = 0x8040;  // MXCSR: flush-to-zero and denormals-are-zero
+FpMode get_mode() { return _mm_getcsr(); }
+void set_mode(FpMode mode) { _mm_setcsr(mode); }
+#elif defined(__aarch64__)
+using FpMode = uint64_t;
+constexpr FpMode kFlush = 1u << 24;  // FPCR.FZ, inputs and outputs
+FpMode get_mode() {
+  FpMode mode;
+  asm volatile("mrs %0, fpcr" : "=r"(mode));
+  return mode;
+}
+void set_mode(FpMode mode) { asm volatile("msr fpcr, %0" : : "r"(mode)); }
+#else
+using FpMode = unsigned;
+constexpr FpMode kFlush = 0;
+FpMode get_mode() { return 0; }
+void set_mode(FpMode) {}
+#endif
+
+// Flushes denormals for one task on one thread; writing the register only when it changes keeps this at a few
+// cycles where the whole pool flushes already.
+struct FlushGuard {
+  FpMode saved = get_mode();
+  bool changed = flush_denormals.load(std::memory_order_relaxed) && (saved & kFlush) != kFlush;
+  FlushGuard() {
+    if (changed) set_mode(saved | kFlush);
+  }
+  ~FlushGuard() {
+    if (changed) set_mode(saved);
+  }
+};
+
+struct Scratch {
+  void* data = nullptr;
+  int64_t size = 0;
+  ~Scratch() { free(data); }
+};
+thread_local Scratch scratch;
+
+}  // namespace
+
+extern "C" {
+
+int32_t fs_max_threads(void) {
+#ifdef _OPENMP
+  return omp_in_parallel() ? 1 : omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+void fs_set_flush_denormals(int32_t on) { flush_denormals.store(on != 0); }
+
+void fs_flush_denormals_everywhere(int32_t on) {
+#ifdef _OPENMP
+#pragma omp parallel
+#endif
+  set_mode(on ? get_mode() | kFlush : get_mode() & ~kFlush);
+}
+
+void fs_set_grain(int64_t elements) { grain_override.store(elements); }
+
+int64_t fs_internal_grain(int64_t measured) {
+  const int64_t wish = grain_override.load(std::memory_order_relaxed);
+  return wish > 0 ? wish : measured;
+}
+
+int fs_internal_num_threads(int64_t n, int64_t grain) {
+  const int64_t worth = grain > 0 ? n / grain : n;
+  const int64_t most = worth > 1 ? fs_max_threads() : 1;
+  return static_cast<int>(worth < most ? worth : most);
+}
+
+void fs_internal_parallel(int64_t n, int64_t grain, fs_task task, void* context) {
+  if (n <= 0) return;
+  const int threads = fs_internal_num_threads(n, grain);
+  if (threads <= 1) {
+    FlushGuard guard;
+    task(context, 0, n, 0);
+    return;
+  }
+#ifdef _OPENMP
+  // OpenMP may give fewer threads than asked for (thread limit, dynamic adjustment), so each takes every part
+  // whose number is its own modulo the team: the cut never depends on what was granted.
+#pragma omp parallel num_threads(threads)
+  {
+    FlushGuard guard;
+    for (int part = omp_get_thread_num(); part < threads; part += omp_get_num_threads())
+      task(context, n * part / threads, n * (part + 1) / threads, part);
+  }
+#endif
+}
+
+void* fs_internal_scratch(int64_t bytes) {
+  if (bytes > scratch.size) {
+    free(scratch.data);
+    const int64_t size = (bytes + 4095) / 4096 * 4096;
+    scratch.data = aligned_alloc(64, static_cast<size_t>(size));
+    if (!scratch.data) abort();
+    scratch.size = size;
+  }
+  return scratch.data;
+}
+
+}  // extern "C"

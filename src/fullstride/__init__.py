@@ -1,0 +1,3 @@
+"""Fullstride: neural-network training on CPUs, several times faster than stock PyTorch."""
+
+__version__ = "0.1.0"

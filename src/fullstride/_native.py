@@ -1,0 +1,169 @@
+"""The only loader of the kernel library: finds it, picks the ISA variant, declares the signatures.
+
+`kernels.<name>` is the chosen variant of the kernel `<name>` of csrc/fullstride.h. When there is no library,
+`available()` is False and the ops use their torch references; one warning says so.
+
+Environment, read once when the library is first needed:
+
+- `FULLSTRIDE_NATIVE=0`: do without the library.
+- `FULLSTRIDE_ISA=portable|avx2|...`: this variant instead of the best one; an error if this machine lacks it.
+- `FULLSTRIDE_LIBRARY=FILE`: this library instead of the installed one.
+"""
+
+import ctypes
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch  # before the library: it must find torch's libgomp already loaded and share its threads
+
+DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+"""The codes of fs_dtype."""
+
+_CTYPES: dict[str, Any] = {
+    "int64_t": ctypes.c_int64,
+    "uint64_t": ctypes.c_uint64,
+    "int32_t": ctypes.c_int32,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+}
+
+
+def available() -> bool:
+    """Whether the kernels are there. The first call loads them, or warns why not."""
+    return _library() is not None
+
+
+def isas() -> dict[str, bool]:
+    """The variants built into the library, in rising order of preference, and whether this machine can run each."""
+    library = _library()
+    if library is None:
+        return {}
+    return {name: bool(library.fs_isa_supported(i)) for i, name in enumerate(_isa_names(library))}
+
+
+def isa() -> str:
+    """The variant in use, or "torch" when there is no library."""
+    return _active if available() else "torch"
+
+
+@contextmanager
+def use_isa(name: str) -> Iterator[None]:
+    """Runs the kernels of another variant for a while. For tests and benchmarks; not thread-safe."""
+    before = isa()
+    _bind(name)
+    try:
+        yield
+    finally:
+        _bind(before)
+
+
+def library() -> ctypes.CDLL:
+    """The library itself, for the calls that have no variants (fs_set_grain and the like)."""
+    loaded = _library()
+    if loaded is None:
+        raise RuntimeError("the kernel library is not loaded; reinstall fullstride with a C++ compiler at hand")
+    return loaded
+
+
+class _Kernels(SimpleNamespace):
+    """Kernels of the active variant as attributes. The first one asked for loads the library."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and available() and name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(f"no kernel {name!r} in the kernel library")
+
+
+kernels: Any = _Kernels()
+_active = ""
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    if os.environ.get("FULLSTRIDE_NATIVE", "1") == "0":
+        warnings.warn("fullstride: FULLSTRIDE_NATIVE=0, using torch instead of the kernels", stacklevel=2)
+        return None
+    path = _find()
+    if path is None:
+        warnings.warn(
+            "fullstride: installed without its kernel library (no C++ compiler at that time?), using torch instead;"
+            " reinstall with a compiler for full speed",
+            stacklevel=2,
+        )
+        return None
+    loaded = ctypes.CDLL(str(path))
+    loaded.fs_isa_name.restype = ctypes.c_char_p
+    loaded.fs_version.restype = ctypes.c_char_p
+    loaded.fs_set_grain.argtypes = [ctypes.c_int64]
+    _load(loaded)
+    return loaded
+
+
+def _find() -> Path | None:
+    """The library: where FULLSTRIDE_LIBRARY says, in the package, or (editable install) in site-packages."""
+    wish = os.environ.get("FULLSTRIDE_LIBRARY")
+    if wish:
+        if not Path(wish).is_file():
+            raise FileNotFoundError(f"FULLSTRIDE_LIBRARY={wish}: no such file; unset it to use the installed library")
+        return Path(wish)
+    name = "libfullstride.dylib" if sysconfig.get_platform().startswith("macosx") else "libfullstride.so"
+    folders = [Path(__file__).parent, Path(sysconfig.get_path("platlib")) / "fullstride"]
+    return next((file for folder in folders if (file := folder / "_lib" / name).is_file()), None)
+
+
+def _load(library: ctypes.CDLL) -> None:
+    """Chooses the variant and binds it."""
+    names = _isa_names(library)
+    able = [name for i, name in enumerate(names) if library.fs_isa_supported(i)]
+    wish = os.environ.get("FULLSTRIDE_ISA") or able[-1]
+    _check_isa(wish, able)
+    _bind_variant(library, wish)
+
+
+def _bind(name: str) -> None:
+    _check_isa(name, [isa for isa, able in isas().items() if able])
+    _bind_variant(library(), name)
+
+
+def _check_isa(wish: str, able: list[str]) -> None:
+    if wish not in able:
+        raise ValueError(f"ISA {wish!r} cannot run here; this machine can run: {', '.join(able)}")
+
+
+def _bind_variant(library: ctypes.CDLL, name: str) -> None:
+    global _active
+    for kernel, argtypes in _signatures(Path(library._name)).items():
+        function = getattr(library, f"fs_{name}_{kernel}", None)
+        if function is not None:
+            function.argtypes = argtypes
+            function.restype = None
+            kernels.__dict__[kernel] = function
+    _active = name
+
+
+def _isa_names(library: ctypes.CDLL) -> list[str]:
+    names = []
+    while (name := library.fs_isa_name(len(names))) is not None:
+        names.append(name.decode())
+    return names
+
+
+@cache
+def _signatures(library: Path) -> dict[str, list[Any]]:
+    """Argument types of every kernel, read from the header, so that they are written down only once."""
+    beside = library.with_name("fullstride.h")
+    header = beside if beside.is_file() else Path(__file__).parents[2] / "csrc" / "fullstride.h"
+    declarations = re.findall(r"^FS_KERNEL\((\w+),(.*?)\);", header.read_text(), re.DOTALL | re.MULTILINE)
+    return {name: [_ctype(argument) for argument in arguments.split(",")] for name, arguments in declarations}
+
+
+def _ctype(argument: str) -> Any:
+    return ctypes.c_void_p if "*" in argument else _CTYPES[argument.split()[-2]]

@@ -1,0 +1,47 @@
+"""Timing sides against each other: interleaved rounds in one process, median and spread of the ratios."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call of one side, one value a round."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def ratio_to(self, other: "Timing") -> tuple[float, float, float]:
+        """How many times faster than `other`: median, smallest and largest over the rounds, each within its round."""
+        ratios = [b / a for a, b in zip(self.seconds, other.seconds, strict=True)]
+        return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def interleave(
+    sides: Mapping[str, Callable[[], object]], rounds: int = 7, seconds_per_turn: float = 0.05
+) -> dict[str, Timing]:
+    """Runs the sides A B A B ..., each turn long enough to time, so that drift of the machine meets all alike."""
+    repeats = {name: _repeats(side, seconds_per_turn) for name, side in sides.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            seconds[name].append(_turn(side, repeats[name]))
+    return {name: Timing(tuple(values)) for name, values in seconds.items()}
+
+
+def _repeats(side: Callable[[], object], seconds: float) -> int:
+    """Calls in a turn of about `seconds`, found after one call to warm up."""
+    side()
+    return max(1, int(seconds / max(_turn(side, 1), 1e-7)))
+
+
+def _turn(side: Callable[[], object], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        side()
+    return (time.perf_counter() - start) / repeats

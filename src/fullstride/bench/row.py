@@ -1,0 +1,35 @@
+"""One line of the kernel benchmark."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Row:
+    """A kernel on one input, and what it is measured against.
+
+    `bytes` is what the algorithm must move between memory and the cores, each input and output once: with the time
+    it gives the share of the machine's bandwidth. None for kernels that do not stream.
+    """
+
+    op: str
+    case: str
+    ours: Callable[[], object]
+    peers: Mapping[str, Callable[[], object]]
+    bytes: int | None = None
+    targets: Mapping[str, float] = field(default_factory=dict)  # peer -> at least this ratio
+    streaming: bool = False  # expected to reach 85 % of the bandwidth
+
+
+def forward_backward(function: Callable[..., Tensor], *inputs: Tensor, gradient: Tensor | None = None) -> Callable[[], object]:
+    """A call that runs function(*inputs) and its backward pass."""
+    leaves = [x for x in inputs if x.requires_grad]
+
+    def run() -> object:
+        out = function(*inputs)
+        return torch.autograd.grad(out, leaves, torch.ones_like(out) if gradient is None else gradient)
+
+    return run

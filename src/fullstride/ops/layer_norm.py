@@ -1,0 +1,81 @@
+"""LayerNorm over the last dimension, with an optional residual addition in front.
+
+    s = x + residual
+    y = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias
+
+Statistics in fp32. With a residual the sum is an output too, so that the next block can use it.
+"""
+
+import torch
+from torch import Tensor
+
+from .. import _native
+from ._norms import check_norm_shapes
+from ._tensors import as_rows, contiguous, kernel_dtype, pointer, takes_kernel
+
+
+def layer_norm_reference(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, residual: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(y, s), each in the dtype of x."""
+    s = x if residual is None else x + residual
+    wide = s if s.dtype == torch.float64 else s.float()
+    centred = wide - wide.mean(dim=-1, keepdim=True)
+    y = centred * torch.rsqrt(centred.square().mean(dim=-1, keepdim=True) + eps)
+    if weight is not None:
+        y = y * weight
+    if bias is not None:
+        y = y + bias
+    return y.to(x.dtype), s
+
+
+class LayerNormFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps, residual):  # type: ignore[no-untyped-def]
+        x, rows, cols = as_rows(x)
+        weight, bias, residual = contiguous(weight), contiguous(bias), contiguous(residual)
+        y = torch.empty_like(x)
+        s = x if residual is None else torch.empty_like(x)
+        mean, rstd = torch.empty(2, rows).unbind()
+        weight_dtype = weight if weight is not None else bias if bias is not None else x
+        _native.kernels.layer_norm_forward(
+            x.data_ptr(), pointer(residual), pointer(weight), pointer(bias), y.data_ptr(), s.data_ptr(),
+            mean.data_ptr(), rstd.data_ptr(), rows, cols, eps, kernel_dtype(x), kernel_dtype(weight_dtype),
+        )  # fmt: skip
+        ctx.save_for_backward(s, weight, mean, rstd)
+        ctx.bias_dtype = None if bias is None else bias.dtype
+        ctx.has_residual = residual is not None
+        ctx.set_materialize_grads(False)
+        return y, s if ctx.has_residual else None
+
+    @staticmethod
+    def backward(ctx, dy, dsum):  # type: ignore[no-untyped-def]
+        s, weight, mean, rstd = ctx.saved_tensors
+        if dy is None:
+            return dsum, None, None, None, dsum
+        dy, rows, cols = as_rows(dy)
+        dsum = contiguous(dsum)
+        dx = torch.empty_like(s)
+        dweight = dbias = None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            dweight, dbias = torch.empty(2, cols).unbind()
+        _native.kernels.layer_norm_backward(
+            dy.data_ptr(), pointer(dsum), s.data_ptr(), pointer(weight), mean.data_ptr(), rstd.data_ptr(),
+            dx.data_ptr(), pointer(dweight), pointer(dbias), rows, cols, kernel_dtype(s),
+            0 if weight is None else kernel_dtype(weight),
+        )  # fmt: skip
+        dweight = dweight.to(weight.dtype) if ctx.needs_input_grad[1] else None
+        dbias = dbias.to(ctx.bias_dtype) if ctx.needs_input_grad[2] else None
+        return dx, dweight, dbias, None, dx if ctx.has_residual else None
+
+
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, residual: Tensor | None = None
+) -> Tensor | tuple[Tensor, Tensor]:
+    """y, or (y, s) when a residual is given. Tensors the kernel does not know go through the reference."""
+    check_norm_shapes("layer_norm", x, residual, weight=weight, bias=bias)
+    if takes_kernel(x, residual) and takes_kernel(weight, bias):
+        y, s = LayerNormFunction.apply(x, weight, bias, eps, residual)
+    else:
+        y, s = layer_norm_reference(x, weight, bias, eps, residual)
+    return y if residual is None else (y, s)

@@ -1,0 +1,72 @@
+"""RMSNorm over the last dimension, with an optional residual addition in front.
+
+    s = x + residual
+    y = s / sqrt(mean(s^2) + eps) * weight
+
+The mean of squares in fp32. With a residual the sum is an output too, so that the next block can use it.
+"""
+
+import torch
+from torch import Tensor
+
+from .. import _native
+from ._norms import check_norm_shapes
+from ._tensors import as_rows, contiguous, kernel_dtype, pointer, takes_kernel
+
+
+def rms_norm_reference(
+    x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, residual: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(y, s), each in the dtype of x."""
+    s = x if residual is None else x + residual
+    wide = s if s.dtype == torch.float64 else s.float()
+    y = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
+    if weight is not None:
+        y = y * weight
+    return y.to(x.dtype), s
+
+
+class RMSNormFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, eps, residual):  # type: ignore[no-untyped-def]
+        x, rows, cols = as_rows(x)
+        weight, residual = contiguous(weight), contiguous(residual)
+        y = torch.empty_like(x)
+        s = x if residual is None else torch.empty_like(x)
+        rstd = torch.empty(rows)
+        _native.kernels.rms_norm_forward(
+            x.data_ptr(), pointer(residual), pointer(weight), y.data_ptr(), s.data_ptr(), rstd.data_ptr(),
+            rows, cols, eps, kernel_dtype(x), kernel_dtype(x if weight is None else weight),
+        )  # fmt: skip
+        ctx.save_for_backward(s, weight, rstd)
+        ctx.has_residual = residual is not None
+        ctx.set_materialize_grads(False)
+        return y, s if ctx.has_residual else None
+
+    @staticmethod
+    def backward(ctx, dy, dsum):  # type: ignore[no-untyped-def]
+        s, weight, rstd = ctx.saved_tensors
+        if dy is None:
+            return dsum, None, None, dsum
+        dy, rows, cols = as_rows(dy)
+        dsum = contiguous(dsum)
+        dx = torch.empty_like(s)
+        dweight = torch.empty(cols) if ctx.needs_input_grad[1] else None
+        _native.kernels.rms_norm_backward(
+            dy.data_ptr(), pointer(dsum), s.data_ptr(), pointer(weight), rstd.data_ptr(), dx.data_ptr(),
+            pointer(dweight), rows, cols, kernel_dtype(s), kernel_dtype(s if weight is None else weight),
+        )  # fmt: skip
+        dweight = None if dweight is None else dweight.to(weight.dtype)
+        return dx, dweight, None, dx if ctx.has_residual else None
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, residual: Tensor | None = None
+) -> Tensor | tuple[Tensor, Tensor]:
+    """y, or (y, s) when a residual is given. Tensors the kernel does not know go through the reference."""
+    check_norm_shapes("rms_norm", x, residual, weight=weight)
+    if takes_kernel(x, residual) and takes_kernel(weight):
+        y, s = RMSNormFunction.apply(x, weight, eps, residual)
+    else:
+        y, s = rms_norm_reference(x, weight, eps, residual)
+    return y if residual is None else (y, s)
