@@ -1,0 +1,62 @@
+# Everything goes through .venv, made on first use. A stamp file says what is done, so a second call does no set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.h csrc/*.cc csrc/kernels/*.cc)
+CMAKE_TESTS = $(BIN)/cmake -S . -G "Unix Makefiles" -DFULLSTRIDE_TESTS=ON -DFULLSTRIDE_REQUIRE_COMPILER=ON -DCMAKE_RULE_MESSAGES=OFF
+JOBS := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+export HF_HUB_OFFLINE := 1
+MAKEFLAGS += --no-print-directory
+
+.NOTPARALLEL:
+.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 bench clean
+help:           ## this list
+	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+setup: $(VENV)/installed.stamp  ## .venv with torch, the development tools and this package
+
+# torch first and under the constraints: left to itself pip would take the newest one and its GPU packages.
+$(VENV)/torch.stamp: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch
+	touch $@
+
+$(VENV)/installed.stamp: $(VENV)/torch.stamp $(NATIVE)
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup     ## what this machine is, and what the kernels do on it
+	$(BIN)/fullstride info
+	$(BIN)/fullstride bench kernels --rounds 3
+
+test: setup check test-native test-sanitize test-python  ## every check and test
+
+check: setup    ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test-python: setup  ## pytest
+	$(BIN)/python -m pytest
+
+test-native: setup  ## the C++ test program, every variant this machine has
+	$(CMAKE_TESTS) -B build/tests >/dev/null
+	$(BIN)/cmake --build build/tests -j $(JOBS)
+	build/tests/csrc/tests/fullstride_tests
+
+test-sanitize: setup  ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(CMAKE_TESTS) -B build/sanitize -DFULLSTRIDE_SANITIZE=ON >/dev/null
+	$(BIN)/cmake --build build/sanitize -j $(JOBS)
+	build/sanitize/csrc/tests/fullstride_tests
+
+test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-user)
+	@command -v aarch64-linux-gnu-g++ qemu-aarch64 >/dev/null || { echo "needs a cross compiler and qemu-user: apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
+	$(CMAKE_TESTS) -B build/arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ >/dev/null
+	$(BIN)/cmake --build build/arm64 -j $(JOBS)
+	qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu build/arm64/csrc/tests/fullstride_tests
+
+bench: setup    ## every kernel against torch, into benchmarks/
+	$(BIN)/fullstride bench kernels --json benchmarks/kernels.json
+
+clean:          ## what make made
+	rm -rf $(VENV) build dist
