@@ -1,30 +1,65 @@
-"""What stands between torch tensors and the C ABI: which tensors kernels take, their layout and their pointers."""
+"""What stands between torch tensors and the C ABI: which tensors kernels take, their layout and their pointers.
+
+A public wrapper that costs little on small tensors asks two questions, and its Function only adds what backward needs
+to a plain function that calls the kernel:
+
+    if not takes_kernel(x, weight):
+        return x_reference(x, weight)
+    if needs_grad(x, weight):
+        return XFunction.apply(x, weight)  # its forward: y, stats = _forward(x, weight); ctx.save_for_backward(...)
+    return _forward(x, weight)[0]
+
+Every Python call and every small tensor counts here: benchmarks/call_overhead.py shows what a wrapper costs. Take one
+new_empty for several small outputs and compute the addresses. It is x.new_empty(..., dtype=...) and not torch.empty,
+which follows the default dtype and device that the user has set.
+"""
 
 from typing import overload
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .. import _native
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 _PLAIN = (Tensor, torch.nn.Parameter)
+_are_transforms_active = torch._C._are_functorch_transforms_active
 
 
 def takes_kernel(*tensors: Tensor | None) -> bool:
     """Whether kernels can work on these: plain dense CPU tensors, all fp32 or all bf16, and a library to call.
 
-    While torch.compile traces, the answer is no: it sees through the references and not through ctypes.
+    While torch.compile traces, under a torch.func transform and in forward-mode differentiation the answer is no:
+    those see through the references and not through ctypes.
     """
-    present = [tensor for tensor in tensors if tensor is not None]
-    return all(
-        type(tensor) in _PLAIN
-        and tensor.dtype in KERNEL_DTYPES
-        and tensor.dtype == present[0].dtype
-        and tensor.is_cpu
-        and tensor.layout == torch.strided
-        for tensor in present
-    ) and (not torch.compiler.is_compiling() and _native.available())
+    if torch.compiler.is_compiling() or _are_transforms_active() or forward_ad._current_level >= 0:
+        return False
+    dtype = None
+    for tensor in tensors:
+        if tensor is None:
+            continue
+        if dtype is None:
+            dtype = tensor.dtype
+            if dtype not in KERNEL_DTYPES:
+                return False
+        if (
+            tensor.dtype is not dtype
+            or type(tensor) not in _PLAIN
+            or not tensor.is_cpu
+            or tensor.layout is not torch.strided
+        ):
+            return False
+    return _native.available()
+
+
+def needs_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to record an op on these. When not, calling its Function would only cost time."""
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
 
 
 def as_rows(x: Tensor) -> tuple[Tensor, int, int]:

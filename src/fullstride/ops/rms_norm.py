@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _native
 from ._norms import check_norm_shapes
-from ._tensors import as_rows, contiguous, kernel_dtype, pointer, takes_kernel
+from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
 
 
 def rms_norm_reference(
@@ -26,18 +26,26 @@ def rms_norm_reference(
     return y.to(x.dtype), s
 
 
+def _forward(
+    x: Tensor, weight: Tensor | None, eps: float, residual: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(y, s, rstd), the last [rows]."""
+    x, rows, cols = as_rows(x)
+    weight, residual = contiguous(weight), contiguous(residual)
+    y = torch.empty_like(x)
+    s = x if residual is None else torch.empty_like(x)
+    rstd = x.new_empty(rows, dtype=torch.float32)
+    _native.kernels.rms_norm_forward(
+        x.data_ptr(), pointer(residual), pointer(weight), y.data_ptr(), s.data_ptr(), rstd.data_ptr(),
+        rows, cols, eps, kernel_dtype(x), kernel_dtype(x if weight is None else weight),
+    )  # fmt: skip
+    return y, s, rstd
+
+
 class RMSNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, eps, residual):  # type: ignore[no-untyped-def]
-        x, rows, cols = as_rows(x)
-        weight, residual = contiguous(weight), contiguous(residual)
-        y = torch.empty_like(x)
-        s = x if residual is None else torch.empty_like(x)
-        rstd = torch.empty(rows)
-        _native.kernels.rms_norm_forward(
-            x.data_ptr(), pointer(residual), pointer(weight), y.data_ptr(), s.data_ptr(), rstd.data_ptr(),
-            rows, cols, eps, kernel_dtype(x), kernel_dtype(x if weight is None else weight),
-        )  # fmt: skip
+        y, s, rstd = _forward(x, weight, eps, residual)
         ctx.save_for_backward(s, weight, rstd)
         ctx.has_residual = residual is not None
         ctx.set_materialize_grads(False)
@@ -49,9 +57,9 @@ class RMSNormFunction(torch.autograd.Function):
         if dy is None:
             return dsum, None, None, dsum
         dy, rows, cols = as_rows(dy)
-        dsum = contiguous(dsum)
+        weight, dsum = contiguous(weight), contiguous(dsum)
         dx = torch.empty_like(s)
-        dweight = torch.empty(cols) if ctx.needs_input_grad[1] else None
+        dweight = s.new_empty(cols, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         _native.kernels.rms_norm_backward(
             dy.data_ptr(), pointer(dsum), s.data_ptr(), pointer(weight), rstd.data_ptr(), dx.data_ptr(),
             pointer(dweight), rows, cols, kernel_dtype(s), kernel_dtype(s if weight is None else weight),
@@ -65,8 +73,10 @@ def rms_norm(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """y, or (y, s) when a residual is given. Tensors the kernel does not know go through the reference."""
     check_norm_shapes("rms_norm", x, residual, weight=weight)
-    if takes_kernel(x, residual) and takes_kernel(weight):
+    if not (takes_kernel(x, residual) and takes_kernel(weight)):
+        y, s = rms_norm_reference(x, weight, eps, residual)
+    elif needs_grad(x, weight, residual):
         y, s = RMSNormFunction.apply(x, weight, eps, residual)
     else:
-        y, s = rms_norm_reference(x, weight, eps, residual)
+        y, s, _ = _forward(x, weight, eps, residual)
     return y if residual is None else (y, s)
