@@ -38,6 +38,7 @@ typedef int32_t vint __attribute__((vector_size(4 * kWidth)));  // also the resu
 typedef uint32_t vuint __attribute__((vector_size(4 * kWidth)));
 typedef uint16_t vhalf __attribute__((vector_size(2 * kWidth)));
 typedef uint8_t vbyte __attribute__((vector_size(kWidth)));
+typedef double vdouble __attribute__((vector_size(4 * kWidth)));  // half as many lanes
 
 // ---- scalars and bits ------------------------------------------------------------------------------------
 
@@ -185,7 +186,7 @@ FS_INLINE void store(bf16* p, vfloat v, Lanes lanes) {
 
 FS_INLINE vfloat sqrt(vfloat x) {
 #if defined(__AVX512F__)
-  return (vfloat)_mm512_sqrt_ps((__m512)x);
+  return (vfloat)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);  // unmasked, GCC 12 warns of its own header
 #elif defined(__AVX2__)
   return (vfloat)_mm256_sqrt_ps((__m256)x);
 #elif defined(__aarch64__)
@@ -201,6 +202,21 @@ FS_INLINE vfloat max_of(vfloat a, vfloat b) { return a > b ? a : b; }
 FS_INLINE vfloat min_of(vfloat a, vfloat b) { return a < b ? a : b; }
 // To the nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 pushes the fraction out.
 FS_INLINE vfloat round_small(vfloat x) { return (x + 12582912.0f) - 12582912.0f; }
+
+// Whether some lane of a comparison is true.
+FS_INLINE bool any(vint mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps((__m256)mask) != 0;
+#elif defined(__aarch64__)
+  return vmaxvq_u32((uint32x4_t)mask) != 0;
+#else
+  int32_t joined = 0;
+  for (int l = 0; l < kWidth; ++l) joined |= mask[l];
+  return joined != 0;
+#endif
+}
 
 // v with zero in the absent lanes.
 FS_INLINE vfloat keep(vfloat v, All) { return v; }
@@ -222,6 +238,50 @@ FS_INLINE float max_lane(vfloat v) {
     for (int l = 0; l < width; ++l) lanes[l] = lanes[l] > lanes[l + width] ? lanes[l] : lanes[l + width];
   return lanes[0];
 }
+
+// ---- sums in double ---------------------------------------------------------------------------------------
+
+FS_INLINE vdouble lower_as_double(vfloat x) {
+#if defined(__AVX512F__)
+  return (vdouble)_mm512_cvtps_pd(_mm512_castps512_ps256((__m512)x));
+#elif defined(__AVX2__)
+  return (vdouble)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x));
+#else
+  typedef float half __attribute__((vector_size(2 * kWidth)));
+  half lower;
+  memcpy(&lower, &x, sizeof(lower));
+  return __builtin_convertvector(lower, vdouble);
+#endif
+}
+FS_INLINE vdouble upper_as_double(vfloat x) {
+#if defined(__AVX512F__)
+  return (vdouble)_mm512_cvtps_pd(_mm512_extractf32x8_ps((__m512)x, 1));
+#elif defined(__AVX2__)
+  return (vdouble)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1));
+#else
+  typedef float half __attribute__((vector_size(2 * kWidth)));
+  half upper;
+  memcpy(&upper, reinterpret_cast<const char*>(&x) + sizeof(upper), sizeof(upper));
+  return __builtin_convertvector(upper, vdouble);
+#endif
+}
+
+// Squares of floats summed in double: exact squares, no overflow, and a finite total exactly if all terms are finite.
+struct SumOfSquares {
+  vdouble lower = {}, upper = {};
+
+  FS_INLINE void add(vfloat x) {
+    const vdouble a = lower_as_double(x), b = upper_as_double(x);
+    lower += a * a;
+    upper += b * b;
+  }
+  FS_INLINE double total() const {
+    const vdouble both = lower + upper;
+    double sum = 0;
+    for (int l = 0; l < kWidth / 2; ++l) sum += both[l];
+    return sum;
+  }
+};
 
 // ---- loops ------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 // exp, log, tanh, sigmoid, erf, sin, cos, rsqrt of whole vectors. Bounds in ulp stand in ops/vector_math.py and are
 // tested over the whole range of fp32. Coefficients: minimax fits by benchmarks/fit_polynomials.py.
+// Denormals are right, in and out, where the thread does not flush them; else they count as zeros of their sign.
 #pragma once
 #include "simd.h"
 
@@ -17,10 +18,10 @@ FS_INLINE vfloat exp(vfloat x) {
   x = x < -104.0f ? broadcast(-104.0f) : x;
   const vfloat n = round_small(x * 1.44269504f);
   const vfloat r = (x - n * 0.693145752f) - n * 1.42860677e-6f;  // ln 2 in two parts, the first exact times n
-  vfloat q = 1.395048916e-3f * r + 8.368889558e-3f;
-  q = q * r + 4.166620583e-2f;
-  q = q * r + 1.666651884e-1f;
-  q = q * r + 5.000000095e-1f;
+  vfloat q = 1.381459762e-3f * r + 8.368716575e-3f;
+  q = q * r + 4.166838899e-2f;
+  q = q * r + 1.666652113e-1f;
+  q = q * r + 4.999999404e-1f;
   return scale_by_power((q * r * r + r) + 1.0f, truncate(n));
 }
 
@@ -31,14 +32,14 @@ FS_INLINE vfloat log(vfloat x) {
   const vint bits = (vint)scaled - 0x3f3504f3;  // the exponent rises where 1 + f reaches sqrt(1/2)
   const vfloat e = to_float((bits >> 23) - (denormal & 23));
   const vfloat f = float_of((bits & 0x7fffff) + 0x3f3504f3) - 1.0f;
-  vfloat p = 6.746601321e-2f * f - 1.167564130e-1f;
-  p = p * f + 1.188817460e-1f;
-  p = p * f - 1.240559142e-1f;
-  p = p * f + 1.421955091e-1f;
-  p = p * f - 1.666799567e-1f;
-  p = p * f + 2.000211873e-1f;
-  p = p * f - 2.500000960e-1f;
-  p = p * f + 3.333331260e-1f;
+  vfloat p = 6.746627390e-2f * f - 1.167564839e-1f;
+  p = p * f + 1.188816652e-1f;
+  p = p * f - 1.240558997e-1f;
+  p = p * f + 1.421955228e-1f;
+  p = p * f - 1.666799635e-1f;
+  p = p * f + 2.000211924e-1f;
+  p = p * f - 2.500000894e-1f;
+  p = p * f + 3.333331347e-1f;
   const vfloat ff = f * f;
   vfloat result = (f - (0.5f * ff - (f * ff * p + e * 1.42860677e-6f))) + e * 0.693145752f;
   result = x == __builtin_inff() ? x : result;
@@ -49,45 +50,124 @@ FS_INLINE vfloat log(vfloat x) {
 // 1 / (1 + e^-x), from the side where the exponential is small, so that the small tail keeps its digits.
 FS_INLINE vfloat sigmoid(vfloat x) {
   const vfloat e = exp(-absolute(x));
-  const vfloat big = 1.0f / (1.0f + e);
-  return x < 0.0f ? e * big : big;
+  return (x < 0.0f ? e : broadcast(1.0f)) / (1.0f + e);
+}
+
+// magnitude >= 0, or NaN, with the sign of x: odd functions keep -0 this way.
+FS_INLINE vfloat with_sign_of(vfloat x, vfloat magnitude) {
+  return float_of(bits_of(magnitude) | (bits_of(x) & 0x80000000u));
 }
 
 FS_INLINE vfloat tanh(vfloat x) {
   const vfloat a = absolute(x);
-  const vfloat u = x * x;
-  vfloat p = -5.717036561e-3f * u + 2.065057900e-2f;
-  p = p * u - 5.374349526e-2f;
-  p = p * u + 1.333149125e-1f;
-  p = p * u - 3.333328392e-1f;
-  const vfloat small = x + x * u * p;
+  const vfloat u = a * a;
+  vfloat p = -5.717041902e-3f * u + 2.065058425e-2f;
+  p = p * u - 5.374349654e-2f;
+  p = p * u + 1.333149076e-1f;
+  p = p * u - 3.333328366e-1f;
+  const vfloat small = a + a * u * p;
   const vfloat large = 1.0f - 2.0f / (exp(a + a) + 1.0f);
-  const vfloat signed_large = float_of(bits_of(large) | (bits_of(x) & 0x80000000u));
-  return a < 0.625f ? small : signed_large;
+  return with_sign_of(x, a < 0.625f ? small : large);
 }
 
-// x P(x^2) for small x, 1 - e^Q(|x|) beyond, where Q is log erfc.
+// x + x P(x^2) for small x, 1 - e^Q(|x|) beyond, where Q is log erfc.
 FS_INLINE vfloat erf(vfloat x) {
   const vfloat a = absolute(x);
-  const vfloat u = x * x;
-  vfloat p = 8.398932972e-5f * u - 8.150071173e-4f;
-  p = p * u + 5.201739061e-3f;
-  p = p * u - 2.685971135e-2f;
-  p = p * u + 1.128370178e-1f;
-  p = p * u - 3.761263420e-1f;
-  p = p * u + 1.128379167f;
+  const vfloat u = a * a;
+  vfloat p = 8.371246804e-5f * u - 8.142974693e-4f;
+  p = p * u + 5.201056134e-3f;
+  p = p * u - 2.685940824e-2f;
+  p = p * u + 1.128369570e-1f;
+  p = p * u - 3.761263490e-1f;
+  p = p * u + 1.283791661e-1f;
   const vfloat c = a > 4.0f ? broadcast(4.0f) : a;
-  vfloat q = -4.564585425e-7f * c - 1.521278921e-5f;
-  q = q * c + 4.020141677e-4f;
-  q = q * c - 4.070940464e-3f;
-  q = q * c + 2.493031512e-2f;
-  q = q * c - 1.080560414e-1f;
-  q = q * c - 6.335096165e-1f;
-  q = q * c - 1.129448653f;
-  q = q * c + 1.630812339e-4f;
-  const vfloat large = a >= 4.0f ? broadcast(1.0f) : 1.0f - exp(q);
-  const vfloat signed_large = float_of(bits_of(large) | (bits_of(x) & 0x80000000u));
-  return a < 0.9217f ? x * p : signed_large;
+  vfloat q = -4.564875837e-7f * c - 1.521239574e-5f;
+  q = q * c + 4.020118795e-4f;
+  q = q * c - 4.070932977e-3f;
+  q = q * c + 2.493030019e-2f;
+  q = q * c - 1.080560237e-1f;
+  q = q * c - 6.335096359e-1f;
+  q = q * c - 1.129448652f;
+  q = q * c + 1.630801999e-4f;
+  return with_sign_of(x, a < 0.9217f ? a + a * p : 1.0f - exp(q));
+}
+
+FS_INLINE vfloat rsqrt(vfloat x) { return 1.0f / sqrt(x); }
+
+// ---- sin and cos ------------------------------------------------------------------------------------------
+
+// Up to here quarter_turns() is exact enough; lanes beyond, few in practice, go through libm one by one.
+constexpr float kTurnsLimit = 100000.0f;
+
+// a = n * pi / 2 + r with |r| <= pi / 4 and a bit, for a in [0, kTurnsLimit]. The lower two bits of n say which
+// quarter of the circle it is. r has to be good relative to itself, and it can be as small as 2^-27 there.
+struct QuarterTurns {
+  vfloat r;
+  vuint n;
+};
+FS_INLINE QuarterTurns quarter_turns(vfloat a) {
+  const vfloat shifted = a * 0.636619772f + 12582912.0f;  // as round_small: n stands in the lowest bits
+  const vfloat n = shifted - 12582912.0f;
+  vfloat r = a;
+#if defined(__AVX2__) || defined(__aarch64__)
+  // pi / 2 in three parts of 24 bits. The first product cancels against a without any rounding, so it must be fused
+  // for certain and not at the compiler's discretion.
+  constexpr float kParts[] = {-1.57079637f, 4.37113883e-8f, 1.71512451e-15f};
+  for (const float part : kParts) {
+#if defined(__AVX512F__)
+    r = (vfloat)_mm512_fmadd_ps((__m512)n, _mm512_set1_ps(part), (__m512)r);
+#elif defined(__AVX2__)
+    r = (vfloat)_mm256_fmadd_ps((__m256)n, _mm256_set1_ps(part), (__m256)r);
+#else
+    r = (vfloat)vfmaq_n_f32((float32x4_t)r, (float32x4_t)n, part);
+#endif
+  }
+#else
+  // The first part has 33 bits: exact times n.
+  for (int l = 0; l < kWidth; ++l) {
+    const double turns = n[l];
+    r[l] = static_cast<float>((a[l] - turns * 1.5707963267341256) - turns * 6.077100506506192e-11);
+  }
+#endif
+  return {r, bits_of(shifted)};
+}
+
+// sin(r + n pi / 2).
+FS_INLINE vfloat sin_of_turns(vfloat r, vuint n) {
+  const vfloat u = r * r;
+  vfloat s = 2.716394647e-6f * u - 1.983913098e-4f;
+  s = s * u + 8.333329111e-3f;
+  s = s * u - 1.666666716e-1f;
+  vfloat c = 2.441396646e-5f * u - 1.388714765e-3f;
+  c = c * u + 4.166664183e-2f;
+  c = (c * u - 0.5f) * u + 1.0f;
+  const vfloat value = (n & 1) != 0 ? c : r + r * u * s;
+  return float_of(bits_of(value) ^ (n & 2) << 30);
+}
+
+// y with the lanes beyond kTurnsLimit, infinities and NaN among them, as libm has them.
+inline __attribute__((noinline, cold)) vfloat sin_of_far_lanes(vfloat x, vfloat y) {
+  for (int l = 0; l < kWidth; ++l)
+    if (!(__builtin_fabsf(x[l]) <= kTurnsLimit)) y[l] = static_cast<float>(__builtin_sin(x[l]));
+  return y;
+}
+inline __attribute__((noinline, cold)) vfloat cos_of_far_lanes(vfloat x, vfloat y) {
+  for (int l = 0; l < kWidth; ++l)
+    if (!(__builtin_fabsf(x[l]) <= kTurnsLimit)) y[l] = static_cast<float>(__builtin_cos(x[l]));
+  return y;
+}
+
+FS_INLINE vfloat sin(vfloat x) {
+  const vfloat a = absolute(x);
+  const QuarterTurns turns = quarter_turns(a);
+  const vfloat y = float_of(bits_of(sin_of_turns(turns.r, turns.n)) ^ (bits_of(x) & 0x80000000u));
+  return any(~(a <= kTurnsLimit)) ? sin_of_far_lanes(x, y) : y;
+}
+FS_INLINE vfloat cos(vfloat x) {
+  const vfloat a = absolute(x);
+  const QuarterTurns turns = quarter_turns(a);
+  const vfloat y = sin_of_turns(turns.r, turns.n + 1);
+  return any(~(a <= kTurnsLimit)) ? cos_of_far_lanes(x, y) : y;
 }
 
 }  // namespace
