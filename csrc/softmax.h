@@ -1,0 +1,55 @@
+// What softmax and cross-entropy share: the maximum of a row, and its exponentials with their sum.
+//
+// A row is read three times, from memory only once: the maximum, e^(x - maximum) into fp32, and the result from those.
+// Each exponential is evaluated once and kept (a row of 32000 needs 125 KB, which the second-level cache holds).
+#pragma once
+#include "kernel.h"
+#include "vector_math.h"
+
+namespace {
+
+// The exponentials of a row are added in blocks of this many, so that 200,000 of them lose no more than a few ulp.
+constexpr int64_t kSumBlock = 4096;
+
+// The largest value(i, lanes) over [0, n), or -infinity. NaN is passed over: it shows in the sum.
+template <class Value>
+FS_INLINE float max_of_row(int64_t n, const Value& value) {
+  vfloat m0 = broadcast(-__builtin_inff()), m1 = m0, m2 = m0, m3 = m0;
+  int64_t i = 0;
+  for (; i + 4 * kWidth <= n; i += 4 * kWidth) {
+    m0 = max_of(value(i, All{}), m0);
+    m1 = max_of(value(i + kWidth, All{}), m1);
+    m2 = max_of(value(i + 2 * kWidth, All{}), m2);
+    m3 = max_of(value(i + 3 * kWidth, All{}), m3);
+  }
+  for (; i + kWidth <= n; i += kWidth) m0 = max_of(value(i, All{}), m0);
+  if (i < n) {
+    const First rest{n - i};
+    const vfloat last = value(i, rest);
+    m1 = max_of(lane_numbers() < static_cast<int32_t>(rest.count) ? last : m1, m1);
+  }
+  return max_lane(max_of(max_of(m0, m1), max_of(m2, m3)));
+}
+
+// Sum of term(i, lanes) over the vectors of [begin, end); begin is a multiple of kWidth.
+template <class Term>
+FS_INLINE float sum_in_blocks(int64_t begin, int64_t end, const Term& term) {
+  float total = 0;
+  for (int64_t block = begin; block < end; block += kSumBlock)
+    total += sum_of(min_of(kSumBlock, end - block), [&](int64_t i, auto lanes) { return term(block + i, lanes); });
+  return total;
+}
+
+// Sum of term(i, lanes) over [0, n) without the element `skip`.
+template <class Term>
+FS_INLINE float sum_without(int64_t n, int64_t skip, const Term& term) {
+  const int64_t at = skip / kWidth * kWidth;
+  const auto others = [&](auto lanes) {
+    return sum(keep(lane_numbers() == static_cast<int32_t>(skip - at) ? vfloat{} : term(at, lanes), lanes));
+  };
+  const float before = sum_in_blocks(0, at, term);
+  const float around = at + kWidth <= n ? others(All{}) : others(First{n - at});
+  return before + around + sum_in_blocks(at + kWidth, n, term);
+}
+
+}  // namespace
