@@ -101,6 +101,196 @@ FS_KERNEL(rms_norm_forward, const void* x, const void* residual, const void* wei
 FS_KERNEL(rms_norm_backward, const void* dy, const void* dsum, const void* x, const void* weight, const float* rstd,
           void* dx, float* dweight, int64_t rows, int64_t cols, int32_t dtype, int32_t weight_dtype);
 
+/* ---- grads.cc ----------------------------------------------------------------------------------- */
+
+/* One tensor of a list; its elements in any order, as long as they are dense. */
+struct fs_tensor {
+  void* data; /* or NULL when numel is 0 */
+  int64_t numel;
+  int64_t dtype; /* F32 or BF16; a list may mix them */
+};
+
+/* out[0] = the L2 norm over all elements of all tensors, summed in double (bf16 in fp32 within 16 terms a lane): no
+ * overflow, and finite exactly if every element is. 0 for an empty list. Bitwise the same for any number of threads.
+ * Denormals count as zero. */
+FS_KERNEL(grad_norm, const struct fs_tensor* tensors, int64_t count, double* out);
+/* targets[i] += scale * sources[i]. Targets are F32; sources F32 or BF16, each of the size of its target. */
+FS_KERNEL(grad_accumulate, const struct fs_tensor* targets, const struct fs_tensor* sources, int64_t count,
+          float scale);
+/* tensors[i] *= factor, in place. */
+FS_KERNEL(grad_scale, const struct fs_tensor* tensors, int64_t count, float factor);
+
+/* ---- rope.cc ------------------------------------------------------------------------------------ */
+
+/* Each pair (a, b) of the first rotary_dim elements of x[batch, seq, head, :] is turned by the angles of its position:
+ *     a cos - b sin,  b cos + a sin;   with backward the angle is negated, which is the gradient: dx from dy.
+ * Pair i is (2i, 2i + 1) when interleaved, else (i, i + rotary_dim / 2). Elements beyond rotary_dim are copied.
+ * x, y: dtype F32 or BF16, strides in elements, the last dimension dense; y may alias x if the strides are the same,
+ * and no two elements of y share memory. cos, sin: [positions of the table, rotary_dim / 2]; rotary_dim is even and
+ * <= head_dim. The position of s is positions[batch, s] ([batch, seq], or NULL: offset + s), in [0, table). */
+FS_KERNEL(rope, const void* x, void* y, const float* cos, const float* sin, const int64_t* positions, int64_t batch,
+          int64_t seq, int64_t heads, int64_t head_dim, int64_t rotary_dim, int64_t x_batch_stride,
+          int64_t x_seq_stride, int64_t x_head_stride, int64_t y_batch_stride, int64_t y_seq_stride,
+          int64_t y_head_stride, int64_t offset, int32_t interleaved, int32_t backward, int32_t dtype);
+
+/* ---- embedding.cc ------------------------------------------------------------------------------- */
+
+/* out[i] = weight[indices[i]]. weight: dtype F32 or BF16, [vocab, dim]; out: the same dtype, [numel, dim].
+ * indices: [numel] int64_t, or int32_t if narrow. An index outside [0, vocab) gives a row of zeros, and the place of
+ * the first such index is written to bad[0]; -1 if there is none. */
+FS_KERNEL(embedding_forward, const void* indices, const void* weight, void* out, int64_t* bad, int64_t numel,
+          int64_t vocab, int64_t dim, int32_t narrow, int32_t dtype);
+/* dweight[v] = sum over the i with indices[i] == v of dy[i], in fp32, in the order of i, rounded once; a row without
+ * such an i is zero, and so is row `padding` (-1: none). With accumulate the sum starts from dweight[v] instead, and
+ * other rows are left alone. dy: dtype F32 or BF16, [numel, dim]. dweight: dweight_dtype F32 or BF16, [vocab, dim].
+ * Indices outside [0, vocab) are passed over. The same bits for any number of threads. */
+FS_KERNEL(embedding_backward, const void* indices, const void* dy, void* dweight, int64_t numel, int64_t vocab,
+          int64_t dim, int64_t padding, int32_t accumulate, int32_t narrow, int32_t dtype, int32_t dweight_dtype);
+
+/* ---- cross_entropy.cc --------------------------------------------------------------------------- */
+
+/* losses[r] = -sum over c of q[c] * log_softmax(logits[r])[c], with q the target distribution: label_smoothing /
+ * classes everywhere and 1 - label_smoothing more at target[r]. dlogits = (softmax - q) / (mean ? valid[0] : 1).
+ * logits, dlogits (or NULL: loss only; may alias logits): dtype F32 or BF16, [rows, classes], classes >= 1.
+ * losses: [rows] floats. total: 1 double, the sum of the losses, divided by valid[0] if mean.
+ * valid: valid[0] = number of targets that are not ignore_index; valid[1] = the first row whose target is neither
+ * that nor in [0, classes), or -1: if there is one, nothing else is written.
+ * A row of target ignore_index has loss 0 and gradient 0, and its logits are not read. */
+FS_KERNEL(cross_entropy, const void* logits, const int64_t* target, void* dlogits, float* losses, double* total,
+          int64_t* valid, int64_t rows, int64_t classes, int64_t ignore_index, float label_smoothing, int32_t mean,
+          int32_t dtype);
+/* out = dlogits * factor, factor[r * factor_stride] in row r (stride 0: the same for all). out may alias dlogits. */
+FS_KERNEL(cross_entropy_scale, const void* dlogits, const float* factor, int64_t factor_stride, void* out,
+          int64_t rows, int64_t classes, int32_t dtype);
+
+/* ---- adam.cc, sgd.cc, lamb.cc: one call a step for a whole list of tensors ------------------------ */
+
+/* How a weight is kept.
+ *   F32:   weight is fp32.
+ *   SPLIT: weight is bf16 and weight_lo int16. With `bits` the fp32 pattern: weight = (bits + 0x8000) >> 16, which is
+ *          rounding to nearest, and weight_lo = bits - (weight << 16); (weight << 16) + weight_lo is bits again.
+ *          A NaN is made the quiet one with lower half 0 first, so that the bf16 half shows it.
+ *   BF16:  weight is bf16, rounded stochastically. */
+enum fs_weight_format { FS_WEIGHT_F32 = 0, FS_WEIGHT_SPLIT = 1, FS_WEIGHT_BF16 = 2 };
+
+/* How m, v and v_max are kept.
+ *   F32:  fp32.    BF16: bf16, rounded stochastically.
+ *   8BIT: a byte an element and a scale S for each block of 256. S is a power of two: a value that does not change
+ *         is then encoded to the same byte again although the largest of its block moved a little, and stochastic
+ *         rounding adds noise only for what did change. Both codes are floats shifted by 2^-15, so that they are
+ *         evenly spaced around zero and logarithmic beyond, and need no table:
+ *           m:         sign and 7 bits c, |m|     = S * (float with pattern 0x38000000 + (c << 20)) - S * 2^-15
+ *           v, v_max:  8 bits c,          sqrt(v) = S * (float with pattern 0x38000000 + (c << 19)) - S * 2^-15
+ *         S is the smallest power of two with 1.067 * absmax / S < 2, at least 2^-126. sqrt(v) > 0 never becomes
+ *         code 0. A block with a value that is not finite or above 2^124 gets S = NaN, bytes 0, and decodes to NaN. */
+enum fs_state_format { FS_STATE_F32 = 0, FS_STATE_BF16 = 1, FS_STATE_8BIT = 2 };
+enum { FS_STATE_BLOCK = 256 };
+
+/* One tensor of the list: formats, step and group are its own. 120 bytes without padding; ops/_optimizer.py mirrors it.
+ * Random bits for element i are those of random.h for (seed, step, stream, i): the lower half for m, the upper for v
+ * and v_max; for a bf16 weight the lower half of stream + 2^63. */
+typedef struct fs_param {
+  void* weight;        /* fp32 or bf16 by weight_format, numel */
+  void* weight_lo;     /* int16, SPLIT only, else NULL */
+  const void* grad;    /* grad_dtype, numel */
+  void* m;             /* by state_format, numel; NULL where the optimizer has none (SGD without momentum) */
+  void* v;             /* by state_format, numel; NULL where the optimizer has none (SGD) */
+  void* v_max;         /* by state_format, numel; AMSGrad only, else NULL */
+  float* m_scale;      /* ceil(numel / 256) scales of m, 8BIT only, else NULL; likewise the next two */
+  float* v_scale;
+  float* v_max_scale;
+  float* slow;         /* Lookahead's slow weights, numel; or NULL */
+  int64_t numel;
+  int64_t step;        /* of this tensor, from 1: bias correction and random bits come from it */
+  uint64_t stream;     /* which random stream, < 2^63, different for each tensor: its position, say */
+  int32_t group;       /* index into the groups */
+  int32_t weight_format;
+  int32_t grad_dtype;  /* FS_F32 or FS_BF16 */
+  int32_t state_format;
+} fs_param;
+
+/* Every step kernel: params[num_params], groups indexed by params[i].group. The gradient is taken times grad_scale
+ * (clipping, 1 / loss scale, 1 / accumulation). lookahead_alpha > 0: after the step, tensors with slow weights do
+ * slow += lookahead_alpha * (weight - slow) and weight = slow. skip != 0: nothing is done at all.
+ * The result does not depend on the number of threads, nor on how a list is divided among calls. */
+
+typedef struct fs_adam_group {
+  double lr, beta1, beta2, eps, weight_decay;
+  int32_t decoupled; /* 1: weight *= 1 - lr * weight_decay (AdamW); 0: gradient += weight_decay * weight (Adam) */
+  int32_t amsgrad;   /* 1: every tensor of the group has v_max */
+  int32_t maximize;
+  int32_t reserved;  /* 0 */
+} fs_adam_group;
+
+/* m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  v_max = max(v_max, v)
+ * weight -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps), with v_max for v under AMSGrad. */
+FS_KERNEL(adam_step, fs_param* params, int64_t num_params, const fs_adam_group* groups, float grad_scale,
+          float lookahead_alpha, uint64_t seed, int32_t skip);
+
+/* ---- vector_math.cc ------------------------------------------------------------------------------ */
+
+enum fs_function {
+  FS_EXP = 0, FS_LOG = 1, FS_SQRT = 2, FS_RSQRT = 3, FS_TANH = 4, FS_SIGMOID = 5, FS_SIN = 6, FS_COS = 7, FS_ERF = 8
+};
+
+/* y[i] = f(x[i]) for `function` of fs_function, to the bound in ulp that ops/vector_math.py states. y may alias x.
+ * x, y: dtype F32 or BF16. Denormals, in and out, are zeros of their sign while they are flushed (the default). */
+FS_KERNEL(vector_function_forward, const void* x, void* y, int64_t n, int32_t function, int32_t dtype);
+/* dx[i] = dy[i] * f'. saved: the result y of forward for exp, sqrt, rsqrt, tanh and sigmoid, its input x for log,
+ * sin, cos and erf. dx may alias dy. All of dtype F32 or BF16. */
+FS_KERNEL(vector_function_backward, const void* dy, const void* saved, void* dx, int64_t n, int32_t function,
+          int32_t dtype);
+
+/* ---- convert.cc --------------------------------------------------------------------------------- */
+
+/* y[i] = x[i] in another format, rounded to nearest, ties to even, denormals kept, overflow to infinity, NaN kept
+ * quiet with the upper bits of its payload. from, to: F32, BF16 or F16, not the same. The same bits in every variant. */
+FS_KERNEL(convert, const void* x, void* y, int64_t n, int32_t from, int32_t to);
+/* bf16, rounded up in magnitude with the probability of the discarded fraction, from the 16 lower random bits of
+ * (seed, step, stream, i). Infinity and NaN are kept, and no finite number becomes infinite.
+ * y: n bf16. The same bits in every variant and for any number of threads. */
+FS_KERNEL(convert_stochastic, const float* x, void* y, int64_t n, uint64_t seed, uint64_t step, uint64_t stream);
+/* hi = (bits + 0x8000) >> 16, a bf16 rounded to nearest, and lo = bits - (hi << 16), an int16. A NaN becomes the
+ * quiet NaN of its sign with lo = 0. */
+FS_KERNEL(split, const float* x, void* hi, int16_t* lo, int64_t n);
+/* y = (hi << 16) + lo: every bit of what was split. */
+FS_KERNEL(merge, const void* hi, const int16_t* lo, float* y, int64_t n);
+
+/* ---- bias_act.cc --------------------------------------------------------------------------------- */
+
+enum fs_activation { FS_NONE = 0, FS_RELU = 1, FS_GELU = 2 /* exact */, FS_GELU_TANH = 3, FS_SILU = 4 };
+
+/* y = activation(x + bias). x, y (may alias x): dtype F32 or BF16, [rows, cols]. bias (or NULL): bias_dtype F32 or
+ * BF16, [cols]. activation: one of fs_activation. */
+FS_KERNEL(bias_act_forward, const void* x, const void* bias, void* y, int64_t rows, int64_t cols, int32_t activation,
+          int32_t dtype, int32_t bias_dtype);
+/* dx = dy * activation'(x + bias); dbias (or NULL): [cols] floats, overwritten with the column sums of dx before they
+ * are rounded. saved: y for RELU, x for the others, not read for NONE. bias: as in forward, not read for RELU and NONE.
+ * dx may alias dy. For NONE dx is dy: the argument is not read and nothing is written to it. */
+FS_KERNEL(bias_act_backward, const void* dy, const void* saved, const void* bias, void* dx, float* dbias, int64_t rows,
+          int64_t cols, int32_t activation, int32_t dtype, int32_t bias_dtype);
+
+/* ---- glu.cc -------------------------------------------------------------------------------------- */
+
+/* y = activation(gate) * up, row by row. gate, up: dtype F32 or BF16, [rows, cols] with gate_stride and up_stride
+ * elements from one row to the next, so that they may be the halves of one tensor. y: [rows, cols], dense.
+ * activation: SILU, GELU or GELU_TANH. */
+FS_KERNEL(glu_forward, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride, void* y, int64_t rows,
+          int64_t cols, int32_t activation, int32_t dtype);
+/* dgate = dy * up * activation'(gate), dup = dy * activation(gate). dy: [rows, cols], dense; dgate, dup: with row
+ * strides of their own. dgate may alias gate, dup may alias up or dy. */
+FS_KERNEL(glu_backward, const void* dy, const void* gate, int64_t gate_stride, const void* up, int64_t up_stride,
+          void* dgate, int64_t dgate_stride, void* dup, int64_t dup_stride, int64_t rows, int64_t cols,
+          int32_t activation, int32_t dtype);
+
+/* ---- dropout.cc ---------------------------------------------------------------------------------- */
+
+/* y[i] = x[i] * scale, or x[i] * 0 where element i is dropped: where the 32 random bits of (seed, step, first + i), as
+ * a signed number, are below threshold - 2^31. threshold: probability * 2^32, in [0, 2^32]. The same call on dy gives
+ * dx. x, y (may alias x): dtype F32 or BF16, [numel]. first >= 0: the index of the first element. */
+FS_KERNEL(dropout, const void* x, void* y, int64_t numel, uint64_t seed, uint64_t step, int64_t first,
+          int64_t threshold, float scale, int32_t dtype);
+
 #ifdef __cplusplus
 }
 #endif
