@@ -68,6 +68,8 @@ FS_EXPORT void fs_set_flush_denormals(int32_t on);
 FS_EXPORT void fs_flush_denormals_everywhere(int32_t on);
 /* Elements below which a kernel stays on one thread; 0 restores the measured defaults. For benchmarks/. */
 FS_EXPORT void fs_set_grain(int64_t elements);
+/* Columns below which LayerNorm takes Welford's single pass; -1 restores the measured default. For benchmarks/. */
+FS_EXPORT void fs_set_welford_cols(int64_t cols);
 
 /* ---- probes of the machine ---------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@ namespace {
 
 std::atomic<int> flush_denormals{1};
 std::atomic<int64_t> grain_override{0};
+std::atomic<int64_t> welford_override{-1};
 
 #if defined(__x86_64__)
 using FpMode = unsigned;
@@ -87,6 +88,13 @@ void fs_set_grain(int64_t elements) { grain_override.store(elements); }
 int64_t fs_internal_grain(int64_t measured) {
   const int64_t wish = grain_override.load(std::memory_order_relaxed);
   return wish > 0 ? wish : measured;
+}
+
+void fs_set_welford_cols(int64_t cols) { welford_override.store(cols); }
+
+int64_t fs_internal_welford_cols(int64_t measured) {
+  const int64_t wish = welford_override.load(std::memory_order_relaxed);
+  return wish >= 0 ? wish : measured;
 }
 
 int fs_internal_num_threads(int64_t n, int64_t grain) {

@@ -14,6 +14,8 @@ void fs_internal_parallel(int64_t n, int64_t grain, fs_task task, void* context)
 void* fs_internal_scratch(int64_t bytes);
 // The override set by fs_set_grain, or `measured`.
 int64_t fs_internal_grain(int64_t measured);
+// The override set by fs_set_welford_cols, or `measured`.
+int64_t fs_internal_welford_cols(int64_t measured);
 }
 
 namespace {

@@ -91,12 +91,13 @@ FS_DEFINE(layer_norm_forward)(const void* x, const void* residual, const void* w
   const NormScratch scratch(rows, cols, 2, 0);
   const float* w = scratch.vector(0, weight, weight_dtype);
   const float* b = scratch.vector(1, bias, weight_dtype);
+  const bool narrow = cols < fs_internal_welford_cols(kWelfordCols);
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
     parallel_for(rows, scratch.grain, [&](int64_t begin, int64_t end, int) {
       for (int64_t r = begin; r < end; ++r) {
         const T* s = add_residual(row<T>(x, r, cols), row<T>(residual, r, cols), row<T>(sum, r, cols), cols);
-        const Statistics stats = cols < kWelfordCols ? welford(s, cols, eps) : two_pass(s, cols, eps);
+        const Statistics stats = narrow ? welford(s, cols, eps) : two_pass(s, cols, eps);
         mean[r] = stats.mean;
         rstd[r] = stats.rstd;
         forward_row(s, w, b, row<T>(y, r, cols), stats, cols);

@@ -103,6 +103,7 @@ def _library() -> ctypes.CDLL | None:
     loaded.fs_isa_name.restype = ctypes.c_char_p
     loaded.fs_version.restype = ctypes.c_char_p
     loaded.fs_set_grain.argtypes = [ctypes.c_int64]
+    loaded.fs_set_welford_cols.argtypes = [ctypes.c_int64]
     _load(loaded)
     return loaded
 
