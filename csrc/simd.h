@@ -197,9 +197,25 @@ FS_INLINE vfloat sqrt(vfloat x) {
 #endif
 }
 FS_INLINE vfloat absolute(vfloat x) { return float_of(bits_of(x) & 0x7fffffffu); }
-// The larger lane; a NaN in b wins, one in a does not.
-FS_INLINE vfloat max_of(vfloat a, vfloat b) { return a > b ? a : b; }
-FS_INLINE vfloat min_of(vfloat a, vfloat b) { return a < b ? a : b; }
+// The larger lane; a NaN in b wins, one in a does not. GCC 12 makes a comparison and a blend of the selection.
+FS_INLINE vfloat max_of(vfloat a, vfloat b) {
+#if defined(__AVX512F__)
+  return (vfloat)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (vfloat)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+FS_INLINE vfloat min_of(vfloat a, vfloat b) {
+#if defined(__AVX512F__)
+  return (vfloat)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (vfloat)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return a < b ? a : b;
+#endif
+}
 // To the nearest integer, ties to even, for |x| < 2^22: adding 1.5 * 2^23 pushes the fraction out.
 FS_INLINE vfloat round_small(vfloat x) { return (x + 12582912.0f) - 12582912.0f; }
 

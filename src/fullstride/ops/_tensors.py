@@ -69,6 +69,14 @@ def as_rows(x: Tensor) -> tuple[Tensor, int, int]:
     return x.contiguous(), rows, cols
 
 
+def is_dense(x: Tensor) -> bool:
+    """Whether its elements fill one stretch of memory, each once, in whatever order of dimensions."""
+    if x.is_contiguous():
+        return True
+    strides = x.stride()
+    return x.permute(sorted(range(x.dim()), key=strides.__getitem__, reverse=True)).is_contiguous()
+
+
 @overload
 def contiguous(x: Tensor) -> Tensor: ...
 @overload
