@@ -2,13 +2,34 @@
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
 
-from ..machine import memory, probe
+import torch
+
+from .. import _native, _source
+from ..machine import cpu, memory, probe
 from . import rows as rows_package
-from .measure import interleave
-from .row import Row
+from .measure import Spread, interleave
+from .row import STREAMING_SHARE, Row
+
+_BANDWIDTH = "bandwidth of the machine"  # the name of its side among those of a row
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What a kernel is measured against, and how many times faster the kernel is."""
+
+    name: str
+    milliseconds: float
+    ratio: Spread
+    target: float | None
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.ratio.median >= self.target
 
 
 @dataclass(frozen=True)
@@ -16,9 +37,17 @@ class Result:
     op: str
     case: str
     milliseconds: float
-    peers: dict[str, dict[str, float]]  # peer -> milliseconds, ratio, lowest, highest, target
+    peers: list[Peer]
     gigabytes_per_second: float | None
-    share_of_bandwidth: float | None
+    mix: str | None  # the bandwidth that the share is of
+    share_of_bandwidth: Spread | None
+    target_share: float | None
+
+    @property
+    def met_share(self) -> bool | None:
+        if self.target_share is None or self.share_of_bandwidth is None:
+            return None
+        return self.share_of_bandwidth.median >= self.target_share
 
 
 def ops() -> list[str]:
@@ -26,35 +55,61 @@ def ops() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(rows_package.__path__))
 
 
-def run(only: list[str] | None = None, rounds: int = 7) -> Iterator[Result]:
-    """Measures the rows of these ops, or of all, one after the other."""
-    names = ops()
-    unknown = set(only or []) - set(names)
+def check_names(only: Collection[str]) -> None:
+    unknown = sorted(set(only) - set(ops()))
     if unknown:
-        raise ValueError(f"no kernel rows named {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
-    memory.keep_heap()  # for both sides: otherwise each times the kernel's page faults and not the kernel
-    for name in names:
+        raise ValueError(f"no kernel rows named {', '.join(unknown)}; there are: {', '.join(ops())}")
+
+
+def conditions() -> dict[str, Any]:
+    """Where, when and on what: without it a figure cannot be compared with another."""
+    machine = cpu.describe()
+    heap = memory.keep_heap()  # for both sides: otherwise each times page faults and not its kernel
+    return {
+        "cpu": machine.model,
+        "usable_cores": machine.num_usable,
+        "threads": torch.get_num_threads(),
+        "isa": _native.isa(),
+        "torch": torch.__version__,
+        "heap": ("kept: " if heap.kept else "not kept: ") + heap.note,
+        "commit": _source.commit(),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+    }
+
+
+def run(only: Collection[str] = (), rounds: int = 7) -> Iterator[Result]:
+    """Measures the rows of these ops, or of all, one after the other."""
+    check_names(only)
+    memory.keep_heap()
+    for name in ops():
         if not only or name in only:
             for row in importlib.import_module(f"{rows_package.__name__}.{name}").rows():
                 yield measure(row, rounds)
 
 
-def measure(row: Row, rounds: int = 7) -> Result:
-    before = probe.bandwidth()
-    timings = interleave({"ours": row.ours, **row.peers}, rounds)
-    after = probe.bandwidth()
+def measure(row: Row, rounds: int = 7, seconds_per_turn: float = 0.05) -> Result:
+    """The pass that gives the machine's bandwidth takes its turn in every round: load by others meets it too."""
+    sides = {"ours": row.ours, **row.peers}
+    stream = probe.stream(row.mix) if row.bytes else None
+    if stream:
+        sides[_BANDWIDTH] = stream.run
+    timings = interleave(sides, rounds, seconds_per_turn)
     ours = timings["ours"]
-    rate = row.bytes / ours.median / 1e9 if row.bytes else None
-    peers = {}
-    for name in row.peers:
-        ratio, lowest, highest = ours.ratio_to(timings[name])
-        peers[name] = {
-            "milliseconds": timings[name].median * 1e3, "ratio": ratio, "lowest": lowest, "highest": highest,
-            **({"target": row.targets[name]} if name in row.targets else {}),
-        }  # fmt: skip
-    share = rate / ((before + after) / 2) if rate else None
-    return Result(row.op, row.case, ours.median * 1e3, peers, rate, share)
-
-
-def as_dict(result: Result) -> dict[str, object]:
-    return asdict(result)
+    peers = [
+        Peer(name, timings[name].median * 1e3, ours.ratio_to(timings[name]), row.targets.get(name))
+        for name in row.peers
+    ]
+    rate = share = None
+    if stream and row.bytes:
+        rate = row.bytes / ours.median / 1e9
+        share = ours.ratio_to(timings[_BANDWIDTH], scale=row.bytes / stream.bytes)
+    return Result(
+        op=row.op,
+        case=row.case,
+        milliseconds=ours.median * 1e3,
+        peers=peers,
+        gigabytes_per_second=rate,
+        mix=row.mix if share else None,
+        share_of_bandwidth=share,
+        target_share=STREAMING_SHARE if row.streaming else None,
+    )

@@ -7,6 +7,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Spread:
+    """The median over the rounds, and the smallest and largest."""
+
+    median: float
+    lowest: float
+    highest: float
+
+    @staticmethod
+    def of(values: list[float]) -> "Spread":
+        return Spread(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True)
 class Timing:
     """Seconds a call of one side, one value a round."""
 
@@ -16,10 +29,9 @@ class Timing:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
-    def ratio_to(self, other: "Timing") -> tuple[float, float, float]:
-        """How many times faster than `other`: median, smallest and largest over the rounds, each within its round."""
-        ratios = [b / a for a, b in zip(self.seconds, other.seconds, strict=True)]
-        return statistics.median(ratios), min(ratios), max(ratios)
+    def ratio_to(self, other: "Timing", scale: float = 1.0) -> Spread:
+        """How many times faster than `other`, each ratio within its round; times `scale`, for work that differs."""
+        return Spread.of([scale * b / a for a, b in zip(self.seconds, other.seconds, strict=True)])
 
 
 def interleave(
@@ -35,9 +47,9 @@ def interleave(
 
 
 def _repeats(side: Callable[[], object], seconds: float) -> int:
-    """Calls in a turn of about `seconds`, found after one call to warm up."""
+    """Calls in a turn of about `seconds`, found after one call to warm up. None given: one call."""
     side()
-    return max(1, int(seconds / max(_turn(side, 1), 1e-7)))
+    return max(1, int(seconds / max(_turn(side, 1), 1e-7))) if seconds else 1
 
 
 def _turn(side: Callable[[], object], repeats: int) -> float:

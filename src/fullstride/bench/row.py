@@ -6,13 +6,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+STREAMING_SHARE = 0.85
+
 
 @dataclass(frozen=True)
 class Row:
     """A kernel on one input, and what it is measured against.
 
     `bytes` is what the algorithm must move between memory and the cores, each input and output once: with the time
-    it gives the share of the machine's bandwidth. None for kernels that do not stream.
+    it gives the share of the machine's bandwidth. None for kernels that do not stream. `mix` says which bandwidth:
+    "read" for reductions, "write" where the results go into other arrays, "update" where most of what is read is
+    written back in place (machine/probe.py says why they differ).
     """
 
     op: str
@@ -21,10 +25,13 @@ class Row:
     peers: Mapping[str, Callable[[], object]]
     bytes: int | None = None
     targets: Mapping[str, float] = field(default_factory=dict)  # peer -> at least this ratio
-    streaming: bool = False  # expected to reach 85 % of the bandwidth
+    mix: str = "write"
+    streaming: bool = False  # expected to reach STREAMING_SHARE of the bandwidth
 
 
-def forward_backward(function: Callable[..., Tensor], *inputs: Tensor, gradient: Tensor | None = None) -> Callable[[], object]:
+def forward_backward(
+    function: Callable[..., Tensor], *inputs: Tensor, gradient: Tensor | None = None
+) -> Callable[[], object]:
     """A call that runs function(*inputs) and its backward pass."""
     leaves = [x for x in inputs if x.requires_grad]
 

@@ -1,0 +1,161 @@
+"""Measured rates of this machine: matrix products in GFLOP/s, memory in GB/s.
+
+There is no one bandwidth. One core of a Zen 4 server, arrays beyond the cache, each byte counted once that the program
+reads or writes: reading alone gives 29 GB/s, reading two arrays and writing a third 28, scaling one in place 49: the
+lines written are those that were read, and leave while others arrive. A kernel that writes elsewhere is not at fault for
+missing the rate of one that works in place, so each is held against the mix that is its own:
+
+    read    sum of an array                     a reduction: gradient norm
+    write   a = b + s * c, into another array   most element-wise kernels and norms
+    update  a = s * a, in place                 optimizers, accumulation
+
+Each is the best of our kernel (csrc/kernels/stream.cc) and of torch's operation for the same, so that a slow probe of
+our own cannot flatter the kernels measured against it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import _native
+from . import cpu
+
+MIXES = ("read", "write", "update")
+_DEFAULT_CACHE = 32 << 20  # bytes, where the machine does not tell
+_SHARE_OF_MEMORY = 8  # all buffers together take at most one part in so many
+_FIRST_SIZE, _LAST_SIZE = 256, 2048  # of the square products
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One pass over arrays beyond the last-level cache."""
+
+    run: Callable[[], object]
+    bytes: int  # read and written, each once
+
+
+def bandwidth(mix: str = "update", seconds: float = 0.3) -> float:
+    """GB/s of a mix, the best of short passes: the figure that shares of bandwidth refer to."""
+    passes = stream(mix)
+    return passes.bytes / _best(passes.run, seconds) / 1e9
+
+
+@cache
+def stream(mix: str) -> Stream:
+    """The pass that the rate of a mix is measured by. Its buffers are kept, so that no call meets a new page."""
+    if mix not in MIXES:
+        raise ValueError(f"no mix {mix!r} of reads and writes; there are: {', '.join(MIXES)}")
+    candidates = _candidates(mix, _buffers())
+    return min(candidates, key=lambda candidate: _best(candidate.run, 0.15))
+
+
+def products(seconds: float = 0.15) -> dict[str, float]:
+    """GFLOP/s of square matrix products by precision. What this torch cannot multiply is left out."""
+    rates = {}
+    for name, make in _PRODUCTS.items():
+        try:
+            rates[name] = _product_rate(make, seconds)
+        except (RuntimeError, AttributeError, NotImplementedError):
+            continue
+    return rates
+
+
+def _candidates(mix: str, buffers: tuple[Tensor, ...]) -> list[Stream]:
+    a, b, c = buffers
+    n, size = a.numel(), a.numel() * a.element_size()
+    kernels, native = _native.kernels, _native.available()
+    pa, pb, pc = (x.data_ptr() for x in buffers)
+    if mix == "read":
+        total = torch.empty(1)
+        runs: list[Callable[[], object]] = [a.sum]
+        if native:
+            runs.append(lambda: kernels.stream_read(pa, n, total.data_ptr()))
+        return [Stream(run, size) for run in runs]
+    if mix == "write":
+        runs = [lambda: torch.add(b, c, alpha=0.5, out=a)]
+        if native:
+            runs.append(lambda: kernels.stream_triad(pa, pb, pc, 0.5, n))
+        return [Stream(run, 3 * size) for run in runs]
+    runs = [lambda: a.mul_(1.0)]
+    if native:
+        runs.append(lambda: kernels.stream_scale(pa, 1.0, n))
+    return [Stream(run, 2 * size) for run in runs]
+
+
+@cache
+def _buffers() -> tuple[Tensor, Tensor, Tensor]:
+    """Three arrays, each four times the last-level cache: what one pass leaves there is of little use to the next."""
+    machine = cpu.describe()
+    size = 4 * (machine.last_level_bytes or _DEFAULT_CACHE)
+    memory = min((x for x in (machine.memory_bytes, machine.memory_limit_bytes) if x), default=None)
+    if memory is not None:
+        size = min(size, memory // _SHARE_OF_MEMORY // 3)
+    a, b, c = (torch.ones(size // 4, dtype=torch.float32, device="cpu") for _ in range(3))
+    return a, b, c
+
+
+def _product_rate(make: Callable[[int], Callable[[], object]], seconds: float) -> float:
+    """Doubles the size while the next one would take less than half of the time.
+
+    Its time is foreseen as that of this one plus eight times what the last doubling added: on a loaded machine waking
+    the threads alone takes milliseconds, which do not grow with the size.
+    """
+    size = _FIRST_SIZE
+    before, now = (_best(make(n), 0) for n in (size // 2, size))
+    while size < _LAST_SIZE and now + 8 * max(0.0, now - before) < seconds / 2:
+        size *= 2
+        before, now = now, _best(make(size), 0)
+    return 2 * size**3 / min(now, _best(make(size), seconds)) / 1e9
+
+
+def _random(size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    if dtype == torch.int8:
+        a, b = torch.randint(-128, 128, (2, size, size), dtype=dtype, device="cpu").unbind()
+    else:
+        a, b = torch.rand(2, size, size, dtype=torch.float32, device="cpu").to(dtype).unbind()
+    return a, b
+
+
+def _fp32(size: int) -> Callable[[], object]:
+    a, b = _random(size, torch.float32)
+    return lambda: torch.mm(a, b)
+
+
+def _fp32_onednn(size: int) -> Callable[[], object]:
+    a, b = _random(size, torch.float32)
+    return lambda: torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
+
+
+def _bf16(size: int) -> Callable[[], object]:
+    a, b = _random(size, torch.bfloat16)
+    return lambda: F.linear(a, b)
+
+
+def _int8(size: int) -> Callable[[], object]:
+    a, b = _random(size, torch.int8)
+    return lambda: torch._int_mm(a, b)
+
+
+_PRODUCTS = {"fp32": _fp32, "fp32_onednn": _fp32_onednn, "bf16": _bf16, "int8": _int8}
+
+
+def _best(run: Callable[[], object], seconds: float) -> float:
+    """The shortest of the calls that fit into `seconds`, three at least, after one to warm up."""
+    run()
+    deadline = time.perf_counter() + seconds
+    best, calls = float("inf"), 0
+    while calls < 3 or time.perf_counter() < deadline:
+        best = min(best, _once(run))
+        calls += 1
+    return best
+
+
+def _once(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
