@@ -154,7 +154,8 @@ FS_KERNEL(embedding_backward, const void* indices, const void* dy, void* dweight
 /* losses[r] = -sum over c of q[c] * log_softmax(logits[r])[c], with q the target distribution: label_smoothing /
  * classes everywhere and 1 - label_smoothing more at target[r]. dlogits = (softmax - q) / (mean ? valid[0] : 1).
  * logits, dlogits (or NULL: loss only; may alias logits): dtype F32 or BF16, [rows, classes], classes >= 1.
- * losses: [rows] floats. total: 1 double, the sum of the losses, divided by valid[0] if mean.
+ * losses: [rows] floats. total: 1 double, the sum of the losses, divided by valid[0] if mean (0 / 0 gives NaN).
+ * total and valid are written even if rows is 0.
  * valid: valid[0] = number of targets that are not ignore_index; valid[1] = the first row whose target is neither
  * that nor in [0, classes), or -1: if there is one, nothing else is written.
  * A row of target ignore_index has loss 0 and gradient 0, and its logits are not read. */
@@ -292,6 +293,31 @@ FS_KERNEL(glu_backward, const void* dy, const void* gate, int64_t gate_stride, c
  * dx. x, y (may alias x): dtype F32 or BF16, [numel]. first >= 0: the index of the first element. */
 FS_KERNEL(dropout, const void* x, void* y, int64_t numel, uint64_t seed, uint64_t step, int64_t first,
           int64_t threshold, float scale, int32_t dtype);
+
+/* ---- quantize.cc -------------------------------------------------------------------------------- */
+
+/* Symmetric int8 with a scale for each row: with absmax the largest |x| of the row, scale = absmax / 127 and
+ * q = x * (127 / absmax), rounded to nearest, ties to even, in [-127, 127]. A row with a NaN or an infinity gets
+ * scale NaN and q = 0, so that all of it comes back as NaN; one of absmax < 127 * 2^-126 (zeros above all) scale 0
+ * and q = 0. x: dtype F32 or BF16, [rows, cols]. q: [rows, cols]. scale: [rows]. Bitwise the same for any number of
+ * threads. */
+FS_KERNEL(quantize_rows, const void* x, int8_t* q, float* scale, int64_t rows, int64_t cols, int32_t dtype);
+/* The same with a scale for each column. scale: [cols]; of no rows, zeros. */
+FS_KERNEL(quantize_columns, const void* x, int8_t* q, float* scale, int64_t rows, int64_t cols, int32_t dtype);
+/* y = q * scale of the row or of the column. y: dtype F32 or BF16, [rows, cols]. */
+FS_KERNEL(dequantize_rows, const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype);
+FS_KERNEL(dequantize_columns, const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype);
+
+/* ---- softmax.cc --------------------------------------------------------------------------------- */
+
+/* y = softmax(scale * x) row by row; a row of -infinity alone gives NaN. x, y (may alias x): dtype F32 or BF16,
+ * [rows, cols]. block_rows > 0: a causal limit, row r sees the first min(cols, r % block_rows + offset + 1) columns,
+ * offset >= 0; x is not read beyond them and y is 0 there. block_rows 0: no limit. */
+FS_KERNEL(softmax_forward, const void* x, void* y, int64_t rows, int64_t cols, float scale, int64_t block_rows,
+          int64_t offset, int32_t dtype);
+/* dx = scale * y * (dy - sum(dy * y)), over the columns that the row sees, 0 beyond. dx may alias dy or y. */
+FS_KERNEL(softmax_backward, const void* dy, const void* y, void* dx, int64_t rows, int64_t cols, float scale,
+          int64_t block_rows, int64_t offset, int32_t dtype);
 
 #ifdef __cplusplus
 }

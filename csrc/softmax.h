@@ -11,6 +11,20 @@ namespace {
 // The exponentials of a row are added in blocks of this many, so that 200,000 of them lose no more than a few ulp.
 constexpr int64_t kSumBlock = 4096;
 
+// Where the exponentials of a row are kept: in the result itself if that is fp32, else in a scratch row of each thread.
+struct ExpScratch {
+  int64_t stride;
+  float* base;
+
+  ExpScratch(int64_t rows, int64_t cols, int64_t grain, int32_t dtype) : stride((cols + 15) / 16 * 16), base(nullptr) {
+    if (dtype == FS_F32) return;
+    const int64_t threads = max_of(1, fs_internal_num_threads(rows, grain));
+    base = static_cast<float*>(fs_internal_scratch(threads * stride * 4));
+  }
+  float* row(int, float* result) const { return result; }
+  float* row(int thread, bf16*) const { return base + thread * stride; }
+};
+
 // The largest value(i, lanes) over [0, n), or -infinity. NaN is passed over: it shows in the sum.
 template <class Value>
 FS_INLINE float max_of_row(int64_t n, const Value& value) {
@@ -31,12 +45,28 @@ FS_INLINE float max_of_row(int64_t n, const Value& value) {
   return max_lane(max_of(max_of(m0, m1), max_of(m2, m3)));
 }
 
-// Sum of term(i, lanes) over the vectors of [begin, end); begin is a multiple of kWidth.
+// Sum of term(i, lanes) over the vectors of [begin, end); begin is a multiple of kWidth. Two partial sums and not the
+// four of sum_of: the constants of the exponential fill the registers of AVX2 (5.8 and not 6.3 cycles a vector on Zen 4).
 template <class Term>
 FS_INLINE float sum_in_blocks(int64_t begin, int64_t end, const Term& term) {
   float total = 0;
-  for (int64_t block = begin; block < end; block += kSumBlock)
-    total += sum_of(min_of(kSumBlock, end - block), [&](int64_t i, auto lanes) { return term(block + i, lanes); });
+  for (int64_t i = begin; i < end;) {
+    const int64_t stop = min_of(end, i + kSumBlock);
+    vfloat s0 = {}, s1 = {};
+    for (; i + 2 * kWidth <= stop; i += 2 * kWidth) {
+      s0 += term(i, All{});
+      s1 += term(i + kWidth, All{});
+    }
+    if (i + kWidth <= stop) {
+      s0 += term(i, All{});
+      i += kWidth;
+    }
+    if (i < stop) {
+      s1 += keep(term(i, First{stop - i}), First{stop - i});
+      i = stop;
+    }
+    total += sum(s0 + s1);
+  }
   return total;
 }
 
