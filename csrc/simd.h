@@ -133,14 +133,44 @@ FS_INLINE V load_lanes(const T* p, All) {
   memcpy(&v, p, sizeof(v));
   return v;
 }
-// Absent lanes are zero. An element loop: a memcpy of unknown length would be a call.
+// Up to three 16-bit elements in the lower bits of a word.
+FS_INLINE uint64_t load_few(const void* p, int64_t n) {
+  const char* from = static_cast<const char*>(p);
+  uint16_t last = 0;
+  uint32_t pair = 0;
+  if (n & 1) memcpy(&last, from + 2 * (n - 1), 2);
+  if (!(n & 2)) return last;
+  memcpy(&pair, from, 4);
+  return static_cast<uint64_t>(last) << 32 | pair;
+}
+FS_INLINE void store_few(void* p, uint64_t word, int64_t n) {
+  char* to = static_cast<char*>(p);
+  const uint16_t last = static_cast<uint16_t>(n & 2 ? word >> 32 : word);
+  const uint32_t pair = static_cast<uint32_t>(word);
+  if (n & 2) memcpy(to, &pair, 4);
+  if (n & 1) memcpy(to + 2 * (n - 1), &last, 2);
+}
+// Absent lanes are zero. A vector put together from elements in memory would wait for the store buffer, and a memcpy
+// of unknown length would be a call, so 16-bit elements are joined in general registers.
+typedef uint64_t vword __attribute__((vector_size(kWidth == 8 ? 16 : 8)));
 template <class V, class T>
 FS_INLINE V load_lanes(const T* p, First lanes) {
-  T values[kWidth] = {};
-  for (int64_t l = 0; l < lanes.count; ++l) values[l] = p[l];
-  V v;
-  memcpy(&v, values, sizeof(v));
-  return v;
+  if constexpr (sizeof(T) == 2 && kWidth <= 8) {
+    uint64_t lower;
+    if constexpr (kWidth == 8) {
+      if (lanes.count >= 4) {
+        memcpy(&lower, p, 8);
+        return (V)(vword{lower, load_few(p + 4, lanes.count - 4)});
+      }
+    }
+    lower = load_few(p, lanes.count);
+    return (V)(vword{lower});
+  } else {
+    V v = {};
+    for (int l = 0; l < kWidth - 1; ++l)
+      if (l < lanes.count) v[l] = p[l];
+    return v;
+  }
 }
 template <class V, class T>
 FS_INLINE void store_lanes(T* p, V v, All) {
@@ -148,9 +178,20 @@ FS_INLINE void store_lanes(T* p, V v, All) {
 }
 template <class V, class T>
 FS_INLINE void store_lanes(T* p, V v, First lanes) {
-  T values[kWidth];
-  memcpy(values, &v, sizeof(v));
-  for (int64_t l = 0; l < lanes.count; ++l) p[l] = values[l];
+  if constexpr (sizeof(T) == 2 && kWidth <= 8) {
+    const vword words = (vword)v;
+    if constexpr (kWidth == 8) {
+      if (lanes.count >= 4) {
+        const uint64_t lower = words[0];
+        memcpy(p, &lower, 8);
+        return store_few(p + 4, words[kWidth == 8], lanes.count - 4);
+      }
+    }
+    store_few(p, words[0], lanes.count);
+  } else {
+    for (int l = 0; l < kWidth - 1; ++l)
+      if (l < lanes.count) p[l] = v[l];
+  }
 }
 
 template <class Lanes>
@@ -165,6 +206,10 @@ FS_INLINE vfloat load(const float* p, Lanes lanes) {
 }
 template <class Lanes>
 FS_INLINE vfloat load(const bf16* p, Lanes lanes) {
+#if defined(__AVX512F__)
+  if constexpr (__is_same(Lanes, First))
+    return bf16_to_float((vhalf)_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << lanes.count) - 1), p));
+#endif
   return bf16_to_float(load_lanes<vhalf>(p, lanes));
 }
 template <class Lanes>
@@ -179,6 +224,10 @@ FS_INLINE void store(float* p, vfloat v, Lanes lanes) {
 }
 template <class Lanes>
 FS_INLINE void store(bf16* p, vfloat v, Lanes lanes) {
+#if defined(__AVX512F__)
+  if constexpr (__is_same(Lanes, First))
+    return _mm256_mask_storeu_epi16(p, static_cast<__mmask16>((1u << lanes.count) - 1), (__m256i)float_to_bf16(v));
+#endif
   store_lanes(p, float_to_bf16(v), lanes);
 }
 

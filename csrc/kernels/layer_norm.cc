@@ -5,7 +5,7 @@
 namespace {
 
 // Below this many columns one Welford pass beats two passes of vector sums: see benchmarks/thresholds.md.
-constexpr int64_t kWelfordCols = 16;
+constexpr int64_t kWelfordCols = 6;
 
 struct Statistics {
   float mean, rstd;
