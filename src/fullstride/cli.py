@@ -74,12 +74,15 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _bench_kernels(options: argparse.Namespace) -> int:
-    from . import _native
-    from .bench import kernels, table
+    from .bench import rows
 
-    kernels.check_names(options.only)
+    rows.check_names(options.only)
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(_json_file(options.json)) if options.json else {}
+
+        from . import _native  # these load torch, which bad input need not wait for
+        from .bench import kernels, table
+
         if options.isa:
             stack.enter_context(_native.use_isa(options.isa))
         conditions = kernels.conditions()

@@ -1,7 +1,6 @@
 """`fullstride bench kernels`: every kernel against torch in the same process, and against the memory's own rate."""
 
 import importlib
-import pkgutil
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import torch
 
 from .. import _native, _source
 from ..machine import cpu, memory, probe
-from . import rows as rows_package
+from . import rows
 from .measure import Spread, interleave
 from .row import STREAMING_SHARE, Row
 
@@ -50,17 +49,6 @@ class Result:
         return self.share_of_bandwidth.median >= self.target_share
 
 
-def ops() -> list[str]:
-    """The ops that have rows, by the names of their files."""
-    return sorted(module.name for module in pkgutil.iter_modules(rows_package.__path__))
-
-
-def check_names(only: Collection[str]) -> None:
-    unknown = sorted(set(only) - set(ops()))
-    if unknown:
-        raise ValueError(f"no kernel rows named {', '.join(unknown)}; there are: {', '.join(ops())}")
-
-
 def conditions() -> dict[str, Any]:
     """Where, when and on what: without it a figure cannot be compared with another."""
     machine = cpu.describe()
@@ -79,11 +67,11 @@ def conditions() -> dict[str, Any]:
 
 def run(only: Collection[str] = (), rounds: int = 7) -> Iterator[Result]:
     """Measures the rows of these ops, or of all, one after the other."""
-    check_names(only)
+    rows.check_names(only)
     memory.keep_heap()
-    for name in ops():
+    for name in rows.ops():
         if not only or name in only:
-            for row in importlib.import_module(f"{rows_package.__name__}.{name}").rows():
+            for row in importlib.import_module(f"{rows.__name__}.{name}").rows():
                 yield measure(row, rounds)
 
 

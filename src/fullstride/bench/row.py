@@ -31,11 +31,11 @@ class Row:
 
 def forward_backward(
     function: Callable[..., Tensor], *inputs: Tensor, gradient: Tensor | None = None
-) -> Callable[[], object]:
+) -> Callable[[], tuple[Tensor, ...]]:
     """A call that runs function(*inputs) and its backward pass."""
     leaves = [x for x in inputs if x.requires_grad]
 
-    def run() -> object:
+    def run() -> tuple[Tensor, ...]:
         out = function(*inputs)
         return torch.autograd.grad(out, leaves, torch.ones_like(out) if gradient is None else gradient)
 

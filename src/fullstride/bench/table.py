@@ -49,7 +49,7 @@ def _peer(peer: Peer) -> str:
 
 
 def _ratio(peer: Peer) -> str:
-    return f"{peer.ratio.median:5.2f}x [{peer.ratio.lowest:.2f}..{peer.ratio.highest:.2f}]"
+    return f"{peer.ratio.median:.2f}x [{peer.ratio.lowest:.2f}..{peer.ratio.highest:.2f}]"
 
 
 def _bandwidth(result: Result) -> str:

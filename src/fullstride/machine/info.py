@@ -117,7 +117,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _measured(measured: dict[str, Any]) -> list[tuple[str, str]]:
-    gflops = ", ".join(f"{name.replace('_', ' ')} {rate:.{0 if rate >= 10 else 1}f}" for name, rate in measured["gflops"].items())
+    gflops = ", ".join(f"{name.replace('_', ' ')} {rate:.1f}" for name, rate in measured["gflops"].items())
     rates = ", ".join(f"{mix} {rate:.1f}" for mix, rate in measured["gigabytes_per_second"].items())
     return [("GFLOP/s", f"{gflops} (matrix products)"), ("GB/s", f"{rates} (beyond the last-level cache)")]
 

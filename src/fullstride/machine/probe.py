@@ -2,8 +2,8 @@
 
 There is no one bandwidth. One core of a Zen 4 server, arrays beyond the cache, each byte counted once that the program
 reads or writes: reading alone gives 29 GB/s, reading two arrays and writing a third 28, scaling one in place 49: the
-lines written are those that were read, and leave while others arrive. A kernel that writes elsewhere is not at fault for
-missing the rate of one that works in place, so each is held against the mix that is its own:
+lines written are those that were read, and leave while others arrive. A kernel that writes elsewhere is not at fault
+for missing the rate of one that works in place, so each is held against the mix that is its own:
 
     read    sum of an array                     a reduction: gradient norm
     write   a = b + s * c, into another array   most element-wise kernels and norms

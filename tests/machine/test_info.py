@@ -1,0 +1,45 @@
+import json
+
+from fullstride import _native
+from fullstride.machine import info
+
+MKL = """PyTorch built with:
+  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
+  - Intel(R) MKL-DNN v3.12.0 (Git Hash 80afa71049cd69a3df32adcccb623b12cd7baa22)
+  - CPU capability usage: AVX2
+  - Build settings: BLAS_INFO=mkl, BUILD_TYPE=Release"""
+ARM = """PyTorch built with:
+  - Intel(R) MKL-DNN v3.7.1 (Git Hash 8d263e693366ef8db40acc569cc7d8edf644556d)
+  - CPU capability usage: SVE256
+  - Build settings: BLAS_INFO=open, BUILD_TYPE=Release"""
+
+
+def test_build_of_torch_is_understood():
+    assert info.torch_build(MKL) == {"blas": "mkl 2024.2", "onednn": "3.12.0", "cpu_capability": "AVX2"}
+    assert info.torch_build(ARM) == {"blas": "open", "onednn": "3.7.1", "cpu_capability": "SVE256"}
+    assert info.torch_build("") == {"blas": "unknown", "onednn": "none", "cpu_capability": "unknown"}
+
+
+def test_exactly_one_openmp_runtime_is_mapped():
+    assert _native.available()
+    assert len(info.openmp_runtimes()) == 1
+
+
+def test_facts_are_plain_data_and_become_text():
+    facts = info.collect(measure=False)
+    assert json.loads(json.dumps(facts)).keys() == facts.keys()
+    assert "measured" not in facts
+    facts["measured"] = {"gflops": {"fp32": 123.4}, "gigabytes_per_second": {"read": 45.6}}
+    text = info.as_text(facts)
+    for part in (facts["cpu"]["model"], "usable", "huge pages", facts["kernels"]["isa"], "oneDNN", "123.4", "45.6"):
+        assert part in text
+
+
+def test_unknown_values_are_said_to_be_unknown():
+    facts = info.collect(measure=False)
+    facts["memory"] |= {"total": None, "limit": 3 << 29, "huge_pages": None, "resident": None}
+    facts["cores"]["quota"] = 1.5
+    facts["kernels"] = {"library": None, "isas": {}, "isa": "torch"}
+    text = info.as_text(facts)
+    for part in ("unknown, 1.5 GiB allowed by cgroup", "huge pages unknown", "1.5 by cgroup quota", "references serve"):
+        assert part in text

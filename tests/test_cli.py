@@ -1,0 +1,108 @@
+"""The command as a user runs it, in processes of its own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from fullstride import __version__, _native
+
+
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "fullstride", *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+
+
+def one_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    assert len(lines) == 1, text
+    return lines[0]
+
+
+def test_version():
+    assert run("--version").stdout == f"fullstride {__version__}\n"
+
+
+def test_help_lists_the_commands_without_loading_torch():
+    code = "import sys; from fullstride.cli import main\ntry: main(['--help'])\nfinally: print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert "info" in out
+    assert "bench" in out
+    assert out.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("arguments", [[], ["bench"], ["nonsense"], ["bench", "kernels", "--rounds", "0"]])
+def test_bad_usage_is_refused(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "usage: fullstride" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_info_prints_facts_and_rates_as_json():
+    done = run("info", "--json")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["fullstride"]["version"] == __version__
+    assert facts["kernels"]["isa"] == _native.isa()
+    assert facts["cores"]["usable"] >= 1
+    assert facts["measured"]["gflops"]["fp32"] > 0
+    assert all(facts["measured"]["gigabytes_per_second"][mix] > 0 for mix in ("read", "write", "update"))
+
+
+def test_info_is_readable_text():
+    done = run("info", "--no-measure")
+    assert done.returncode == 0, done.stderr
+    for label in ("CPU", "cores", "caches", "memory", "kernels", "torch"):
+        assert re.search(rf"^{label} ", done.stdout, re.MULTILINE), label
+
+
+def test_info_without_the_library_says_so_in_one_line():
+    done = run("info", "--no-measure", FULLSTRIDE_NATIVE="0")
+    assert done.returncode == 0
+    assert one_line(done.stderr) == "fullstride: FULLSTRIDE_NATIVE=0, using torch instead of the kernels"
+    assert "references serve" in done.stdout
+
+
+def test_impossible_isa_is_one_line_and_names_the_possible_ones():
+    done = run("info", "--no-measure", FULLSTRIDE_ISA="vax")
+    assert done.returncode == 2
+    assert re.search(r"^fullstride: ISA 'vax' cannot run here; .*portable", one_line(done.stderr))
+
+
+def test_bench_kernels_prints_a_table_and_writes_json(tmp_path):
+    file = tmp_path / "result.json"
+    done = run("bench", "kernels", "--only", "layer_norm", "--rounds", "1", "--isa", "portable", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^layer_norm$", done.stdout, re.MULTILINE)
+    assert re.search(r"\d+\.\d\dx \[.*\] torch  target 1\.3x (met|MISSED)", done.stdout)
+    content = json.loads(file.read_text())
+    assert content["conditions"]["isa"] == "portable"
+    assert {entry["op"] for entry in content["results"]} == {"layer_norm"}
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_unknown_kernel_is_one_line_and_names_the_known_ones():
+    done = run("bench", "kernels", "--only", "nonsense")
+    assert done.returncode == 2
+    assert re.search(r"^fullstride: no kernel rows named nonsense; there are: .*layer_norm", one_line(done.stderr))
+
+
+def test_unwritable_json_file_is_found_before_measuring(tmp_path):
+    done = run("bench", "kernels", "--json", str(tmp_path / "missing" / "result.json"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(r"^fullstride: cannot write .*result.json: No such file", one_line(done.stderr))
+    done = run("bench", "kernels", "--json", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not a regular file" in one_line(done.stderr)
+
+
+def test_failed_run_leaves_an_earlier_json_file_alone(tmp_path):
+    file = tmp_path / "result.json"
+    file.write_text("earlier")
+    assert run("bench", "kernels", "--json", str(file), "--isa", "vax").returncode == 2
+    assert file.read_text() == "earlier"
+    assert list(tmp_path.iterdir()) == [file]
