@@ -1,0 +1,108 @@
+"""Embedding: rows of a table by their index.
+
+    y[i] = weight[indices[i]]
+    dweight[v] = sum of dy[i] over the i with indices[i] == v
+
+The sum is in fp32 and in the order of i, whatever the dtype and the number of threads, and is rounded once.
+"""
+
+import ctypes
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import _native
+from ._tensors import kernel_dtype, takes_kernel
+
+INDEX_DTYPES = (torch.int64, torch.int32)
+
+
+def embedding_reference(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    return F.embedding(indices, weight, padding_idx)
+
+
+class EmbeddingFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, indices, weight, padding):  # type: ignore[no-untyped-def]
+        indices, weight = indices.contiguous(), weight.contiguous()
+        vocab, dim = weight.shape
+        y = torch.empty(*indices.shape, dim, dtype=weight.dtype)
+        bad = ctypes.c_int64(-1)
+        _native.kernels.embedding_forward(
+            indices.data_ptr(), weight.data_ptr(), y.data_ptr(), ctypes.byref(bad), indices.numel(), vocab, dim,
+            indices.dtype == torch.int32, kernel_dtype(weight),
+        )  # fmt: skip
+        if bad.value >= 0:
+            index = indices.flatten()[bad.value].item()
+            raise IndexError(
+                f"embedding: expected indices in [0, {vocab}), the rows of weight, got {index} at place {bad.value};"
+                f" check the vocabulary of the data against that of the model"
+            )
+        ctx.save_for_backward(indices)
+        ctx.padding, ctx.shape, ctx.dtype = padding, weight.shape, weight.dtype
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        (indices,) = ctx.saved_tensors
+        dweight = torch.empty(ctx.shape, dtype=ctx.dtype)
+        _sum_rows(dweight, indices, dy.contiguous(), ctx.padding, accumulate=False)
+        return None, dweight, None
+
+
+def _sum_rows(dweight: Tensor, indices: Tensor, dy: Tensor, padding: int, accumulate: bool) -> None:
+    vocab, dim = dweight.shape
+    _native.kernels.embedding_backward(
+        indices.data_ptr(), dy.data_ptr(), dweight.data_ptr(), indices.numel(), vocab, dim, padding, accumulate,
+        indices.dtype == torch.int32, kernel_dtype(dy), kernel_dtype(dweight),
+    )  # fmt: skip
+
+
+def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """weight[indices], [*, dim] for indices of any shape; the row `padding_idx` gets no gradient."""
+    padding = _check("embedding", indices, weight, padding_idx)
+    if takes_kernel(weight) and _plain(indices):
+        y: Tensor = EmbeddingFunction.apply(indices, weight, padding)
+        return y
+    return embedding_reference(indices, weight, padding_idx)
+
+
+def accumulate_embedding_gradient(dweight: Tensor, indices: Tensor, dy: Tensor, padding_idx: int | None = None) -> None:
+    """dweight += the gradient of embedding, in place: for weights tied to an output layer that has its gradient there.
+
+    dweight may be fp32 where dy is bf16.
+    """
+    padding = _check("accumulate_embedding_gradient", indices, dweight, padding_idx)
+    expected = (*indices.shape, dweight.shape[1])
+    if dy.shape != expected:
+        raise ValueError(
+            f"accumulate_embedding_gradient: expected dy of shape {expected}, got {tuple(dy.shape)};"
+            " it is the gradient of embedding(indices, weight)"
+        )
+    if takes_kernel(dweight) and takes_kernel(dy) and _plain(indices) and dweight.is_contiguous():
+        _sum_rows(dweight, indices.contiguous(), dy.contiguous(), padding, accumulate=True)
+    else:
+        rows, kept = indices.flatten(), indices.flatten() != padding
+        dweight.index_add_(0, rows[kept], dy.reshape(-1, dweight.shape[1])[kept].to(dweight.dtype))
+
+
+def _plain(indices: Tensor) -> bool:
+    return type(indices) is Tensor and indices.is_cpu and indices.layout == torch.strided
+
+
+def _check(op: str, indices: Tensor, weight: Tensor, padding_idx: int | None) -> int:
+    """The row without a gradient, -1 for none."""
+    if weight.dim() != 2:
+        raise ValueError(f"{op}: expected a weight of shape [vocab, dim], got {tuple(weight.shape)}; reshape it")
+    if indices.dtype not in INDEX_DTYPES:
+        raise ValueError(f"{op}: expected indices of dtype int64 or int32, got {indices.dtype}; convert them")
+    if padding_idx is None:
+        return -1
+    vocab = weight.shape[0]
+    if not -vocab <= padding_idx < vocab:
+        raise ValueError(
+            f"{op}: expected padding_idx in [{-vocab}, {vocab}), the rows of weight, got {padding_idx}; or None"
+        )
+    return padding_idx % vocab
