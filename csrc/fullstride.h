@@ -184,14 +184,14 @@ enum fs_weight_format { FS_WEIGHT_F32 = 0, FS_WEIGHT_SPLIT = 1, FS_WEIGHT_BF16 =
  *         evenly spaced around zero and logarithmic beyond, and need no table:
  *           m:         sign and 7 bits c, |m|     = S * (float with pattern 0x38000000 + (c << 20)) - S * 2^-15
  *           v, v_max:  8 bits c,          sqrt(v) = S * (float with pattern 0x38000000 + (c << 19)) - S * 2^-15
- *         S is the smallest power of two with 1.067 * absmax / S < 2, at least 2^-126. sqrt(v) > 0 never becomes
- *         code 0. A block with a value that is not finite or above 2^124 gets S = NaN, bytes 0, and decodes to NaN. */
+ *         S is the smallest power of two with 1.067 * absmax / S < 2, at least 2^-126. The smallest code that
+ *         is written for sqrt(v) is 1, because m / (0 + eps) would explode. A block with a value that is not finite or above 2^124 gets S = NaN, bytes 0, and decodes to NaN. */
 enum fs_state_format { FS_STATE_F32 = 0, FS_STATE_BF16 = 1, FS_STATE_8BIT = 2 };
 enum { FS_STATE_BLOCK = 256 };
 
 /* One tensor of the list: formats, step and group are its own. 120 bytes without padding; ops/_optimizer.py mirrors it.
- * Random bits for element i are those of random.h for (seed, step, stream, i): the lower half for m, the upper for v
- * and v_max; for a bf16 weight the lower half of stream + 2^63. */
+ * Random bits for element i are those of random.h for (seed, step, stream, i): the lower 16 (bf16) or 20 (8 bits) for
+ * m, the upper 16 or 19 for v and v_max; for a bf16 weight the lower 16 of stream + 2^63. */
 typedef struct fs_param {
   void* weight;        /* fp32 or bf16 by weight_format, numel */
   void* weight_lo;     /* int16, SPLIT only, else NULL */

@@ -283,6 +283,20 @@ FS_INLINE bool any(vint mask) {
 #endif
 }
 
+// The nearest integer, ties to even, for |x| < 2^22. Unlike adding a constant it cannot be fused with a product before
+// it, so x is rounded first in every variant.
+FS_INLINE vint round_to_int(vfloat x) {
+#if defined(__AVX512F__)
+  return (vint)_mm512_cvtps_epi32((__m512)x);
+#elif defined(__AVX2__)
+  return (vint)_mm256_cvtps_epi32((__m256)x);
+#elif defined(__aarch64__)
+  return (vint)vcvtnq_s32_f32((float32x4_t)x);
+#else
+  return truncate(round_small(x));
+#endif
+}
+
 // v with zero in the absent lanes.
 FS_INLINE vfloat keep(vfloat v, All) { return v; }
 FS_INLINE vfloat keep(vfloat v, First lanes) {
