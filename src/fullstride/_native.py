@@ -14,6 +14,7 @@ import ctypes
 import os
 import re
 import sysconfig
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,20 @@ _CTYPES: dict[str, Any] = {
 }
 
 
+class _Thread(threading.local):
+    """What is done once in each Python thread."""
+
+    ready = False
+
+
+_thread = _Thread()
+
+
 def available() -> bool:
     """Whether the kernels are there. The first call loads them, or warns why not."""
+    if not _thread.ready:
+        torch.get_num_threads()  # hands torch.set_num_threads to OpenMP, which in a new thread still has its default
+        _thread.ready = True
     return _library() is not None
 
 
@@ -151,7 +164,7 @@ def _bind_variant(library: ctypes.CDLL, name: str) -> None:
 
 
 def _isa_names(library: ctypes.CDLL) -> list[str]:
-    names = []
+    names: list[str] = []
     while (name := library.fs_isa_name(len(names))) is not None:
         names.append(name.decode())
     return names

@@ -81,12 +81,12 @@ def _bench_kernels(options: argparse.Namespace) -> int:
         report = stack.enter_context(_json_file(options.json)) if options.json else {}
 
         from . import _native  # these load torch, which bad input need not wait for
-        from .bench import kernels, table
+        from .bench import conditions, kernels, table
 
         if options.isa:
             stack.enter_context(_native.use_isa(options.isa))
-        conditions = kernels.conditions()
-        print(table.header(conditions))
+        facts = conditions.conditions()
+        print(f"{conditions.as_text(facts)}\n\n{table.LEGEND}")
         results: list[kernels.Result] = []
         for result in kernels.run(options.only, options.rounds):
             if not results or results[-1].op != result.op:
@@ -95,7 +95,7 @@ def _bench_kernels(options: argparse.Namespace) -> int:
             results.append(result)
         missed = table.missed(results)
         print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
-        report.update(table.as_json(conditions, results))
+        report.update(table.as_json(facts, results))
     return 0
 
 

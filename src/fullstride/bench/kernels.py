@@ -1,15 +1,10 @@
 """`fullstride bench kernels`: every kernel against torch in the same process, and against the memory's own rate."""
 
 import importlib
-import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-
-from .. import _native, _source
-from ..machine import cpu, memory, probe
+from ..machine import memory, probe
 from . import rows
 from .measure import Spread, interleave
 from .row import STREAMING_SHARE, Row
@@ -49,26 +44,10 @@ class Result:
         return self.share_of_bandwidth.median >= self.target_share
 
 
-def conditions() -> dict[str, Any]:
-    """Where, when and on what: without it a figure cannot be compared with another."""
-    machine = cpu.describe()
-    heap = memory.keep_heap()  # for both sides: otherwise each times page faults and not its kernel
-    return {
-        "cpu": machine.model,
-        "usable_cores": machine.num_usable,
-        "threads": torch.get_num_threads(),
-        "isa": _native.isa(),
-        "torch": torch.__version__,
-        "heap": ("kept: " if heap.kept else "not kept: ") + heap.note,
-        "commit": _source.commit(),
-        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-    }
-
-
 def run(only: Collection[str] = (), rounds: int = 7) -> Iterator[Result]:
     """Measures the rows of these ops, or of all, one after the other."""
     rows.check_names(only)
-    memory.keep_heap()
+    memory.keep_heap()  # for all sides: otherwise each times page faults and not its kernel
     for name in rows.ops():
         if not only or name in only:
             for row in importlib.import_module(f"{rows.__name__}.{name}").rows():

@@ -4,19 +4,15 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """The median over the rounds, and the smallest and largest."""
 
     median: float
     lowest: float
     highest: float
-
-    @staticmethod
-    def of(values: list[float]) -> "Spread":
-        return Spread(statistics.median(values), min(values), max(values))
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,8 @@ class Timing:
 
     def ratio_to(self, other: "Timing", scale: float = 1.0) -> Spread:
         """How many times faster than `other`, each ratio within its round; times `scale`, for work that differs."""
-        return Spread.of([scale * b / a for a, b in zip(self.seconds, other.seconds, strict=True)])
+        ratios = [scale * b / a for a, b in zip(self.seconds, other.seconds, strict=True)]
+        return Spread(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def interleave(

@@ -6,10 +6,9 @@ from typing import Any
 
 from .kernels import Peer, Result
 
-
-def header(conditions: Mapping[str, Any]) -> str:
-    lines = [f"{name.replace('_', ' '):<13} {value}" for name, value in conditions.items()]
-    return "\n".join(lines) + "\n\nratio: how many times faster than the peer, median [lowest..highest] of the rounds"
+LEGEND = """\
+time of one call, median; ratio: how many times faster than the peer, median [lowest..highest] of the rounds;
+GB/s: bytes that must move, and their share of what the machine reaches with the same mix of reads and writes"""
 
 
 def lines(result: Result) -> list[str]:
@@ -37,8 +36,9 @@ def as_json(conditions: Mapping[str, Any], results: list[Result]) -> dict[str, A
     """{conditions, results: [{op, case, milliseconds, peers: [{..., met}], ..., met_share}], missed: [sentence]}."""
     entries = []
     for result in results:
-        entry = asdict(result) | {"met_share": result.met_share}
-        entry["peers"] = [asdict(peer) | {"met": peer.met} for peer in result.peers]
+        share = result.share_of_bandwidth
+        entry = asdict(result) | {"met_share": result.met_share, "share_of_bandwidth": share and share._asdict()}
+        entry["peers"] = [asdict(peer) | {"met": peer.met, "ratio": peer.ratio._asdict()} for peer in result.peers]
         entries.append(entry)
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
 

@@ -1,0 +1,30 @@
+"""Where, when and on what a measurement was taken: without it a figure cannot be compared with another."""
+
+import time
+from typing import Any
+
+import torch
+
+from .. import _native, _source
+from ..machine import cpu, memory
+
+
+def conditions() -> dict[str, Any]:
+    """The facts. Also keeps the heap, for all sides alike: otherwise each times page faults and not its kernel."""
+    machine = cpu.describe()
+    heap = memory.keep_heap()
+    return {
+        "cpu": machine.model,
+        "usable_cores": machine.num_usable,
+        "threads": torch.get_num_threads(),
+        "isa": _native.isa(),
+        "torch": torch.__version__,
+        "heap": ("kept: " if heap.kept else "not kept: ") + heap.note,
+        "commit": _source.commit(),
+        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+    }
+
+
+def as_text(conditions: dict[str, Any]) -> str:
+    """The facts as aligned lines."""
+    return "\n".join(f"{name.replace('_', ' '):<13} {value}" for name, value in conditions.items())
