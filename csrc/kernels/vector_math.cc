@@ -1,0 +1,115 @@
+// Functions of every element, forward and backward.
+#include "vector_math.h"
+
+#include "around_cache.h"
+
+namespace {
+
+// Elements that are worth a thread: see benchmarks/thresholds.md.
+constexpr int64_t kVectorMathGrain = 16384;
+
+// Each function with its derivative, as a function of what is cheapest to keep: the result y or the input x.
+struct Exp {
+  static FS_INLINE vfloat value(vfloat x) { return exp(x); }
+  static FS_INLINE vfloat slope(vfloat y) { return y; }
+};
+struct Log {
+  static FS_INLINE vfloat value(vfloat x) { return log(x); }
+  static FS_INLINE vfloat slope(vfloat x) { return 1.0f / x; }
+};
+struct Sqrt {
+  static FS_INLINE vfloat value(vfloat x) { return sqrt(x); }
+  static FS_INLINE vfloat slope(vfloat y) { return 0.5f / y; }
+};
+struct Rsqrt {
+  static FS_INLINE vfloat value(vfloat x) { return rsqrt(x); }
+  static FS_INLINE vfloat slope(vfloat y) { return -0.5f * y * y * y; }
+};
+struct Tanh {
+  static FS_INLINE vfloat value(vfloat x) { return tanh(x); }
+  static FS_INLINE vfloat slope(vfloat y) { return (1.0f - y) * (1.0f + y); }
+};
+struct Sigmoid {
+  static FS_INLINE vfloat value(vfloat x) { return sigmoid(x); }
+  static FS_INLINE vfloat slope(vfloat y) { return y * (1.0f - y); }
+};
+struct Sin {
+  static FS_INLINE vfloat value(vfloat x) { return sin(x); }
+  static FS_INLINE vfloat slope(vfloat x) { return cos(x); }
+};
+struct Cos {
+  static FS_INLINE vfloat value(vfloat x) { return cos(x); }
+  static FS_INLINE vfloat slope(vfloat x) { return -sin(x); }
+};
+struct Erf {
+  static FS_INLINE vfloat value(vfloat x) { return erf(x); }
+  static FS_INLINE vfloat slope(vfloat x) { return 1.128379167f * exp(-(x * x)); }
+};
+
+// body(F{}) with F the struct of that function.
+template <class Body>
+FS_INLINE void with_function(int32_t function, const Body& body) {
+  switch (function) {
+    case FS_EXP: return body(Exp{});
+    case FS_LOG: return body(Log{});
+    case FS_SQRT: return body(Sqrt{});
+    case FS_RSQRT: return body(Rsqrt{});
+    case FS_TANH: return body(Tanh{});
+    case FS_SIGMOID: return body(Sigmoid{});
+    case FS_SIN: return body(Sin{});
+    case FS_COS: return body(Cos{});
+    default: return body(Erf{});
+  }
+}
+
+// to[i] = f(i, lanes) for n elements. bf16 takes two loops over a tile in L1: rounding at the end of every chain
+// makes it longer than what the scheduler of Zen 4 sees (exp: 18 cycles a vector of 8 in one loop, 13 in two).
+template <class T, class F>
+FS_INLINE void store_all(T* to, int64_t n, const F& f) {
+  if constexpr (sizeof(T) == 4) {
+    for_vectors(n, [&](int64_t i, auto lanes) { store(to + i, f(i, lanes), lanes); });
+  } else {
+    constexpr int64_t kTile = 512;
+    alignas(64) float tile[kTile];
+    for (int64_t start = 0; start < n; start += kTile) {
+      const int64_t count = min_of(kTile, n - start);
+      for_vectors(count, [&](int64_t i, auto lanes) { store(tile + i, f(start + i, lanes), lanes); });
+      for_vectors(count, [&](int64_t i, auto lanes) { store(to + start + i, load(tile + i, lanes), lanes); });
+    }
+  }
+}
+
+}  // namespace
+
+FS_DEFINE(vector_function_forward)(const void* x, void* y, int64_t n, int32_t function, int32_t dtype) {
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    const T* from = static_cast<const T*>(x);
+    const bool around_cache = goes_around_cache(n * static_cast<int64_t>(sizeof(T)), x, y);
+    with_function(function, [&](auto f) {
+      parallel_for(n, fs_internal_grain(kVectorMathGrain), [&](int64_t begin, int64_t end, int) {
+        for_tiles(static_cast<T*>(y), begin, end, around_cache, [&](T* to, int64_t start, int64_t count) {
+          store_all(to, count, [&](int64_t i, auto lanes) { return f.value(load(from + start + i, lanes)); });
+        });
+      });
+    });
+  });
+}
+
+FS_DEFINE(vector_function_backward)(const void* dy, const void* saved, void* dx, int64_t n, int32_t function,
+                                    int32_t dtype) {
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    const T *gradient = static_cast<const T*>(dy), *kept = static_cast<const T*>(saved);
+    const bool around_cache = goes_around_cache(n * static_cast<int64_t>(sizeof(T)), dy, dx);
+    with_function(function, [&](auto f) {
+      parallel_for(n, fs_internal_grain(kVectorMathGrain), [&](int64_t begin, int64_t end, int) {
+        for_tiles(static_cast<T*>(dx), begin, end, around_cache, [&](T* to, int64_t start, int64_t count) {
+          store_all(to, count, [&](int64_t i, auto lanes) {
+            return load(gradient + start + i, lanes) * f.slope(load(kept + start + i, lanes));
+          });
+        });
+      });
+    });
+  });
+}
