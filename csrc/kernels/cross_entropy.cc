@@ -39,9 +39,10 @@ FS_INLINE float cross_entropy_row(const T* x, int64_t target, T* dlogits, float*
     const float factor = scale / sum, each = scale * smoothing.each;
     for_vectors(classes,
                 [=](int64_t i, auto lanes) { store(dlogits + i, load(e + i, lanes) * factor - each, lanes); });
-    // p - (1 - s) - s / classes with p - 1 = -others / sum.
-    const float gradient = scale * ((1 - smoothing.target) - others / sum - smoothing.each);
-    store(dlogits + target, broadcast(gradient), First{1});
+    // p - q at the target, from the side that does not cancel: p - 1 is -others / sum.
+    const bool confident = exp_target > others;
+    const float gradient = confident ? (1 - smoothing.target) - others / sum : exp_target / sum - smoothing.target;
+    store(dlogits + target, broadcast(scale * (gradient - smoothing.each)), First{1});
   }
   // The target is the maximum: log(1 + others). Otherwise log(sum) and -at_target are both positive.
   const float log_sum = at_target == 0 ? log1pf(others) : logf(sum);

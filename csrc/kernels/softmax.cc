@@ -15,7 +15,7 @@ FS_INLINE int64_t visible(int64_t r, int64_t cols, int64_t block_rows, int64_t o
 
 template <class T>
 FS_INLINE void hide(T* y, int64_t from, int64_t cols) {
-  memset(y + from, 0, sizeof(T) * static_cast<size_t>(cols - from));
+  if (from < cols) memset(y + from, 0, sizeof(T) * static_cast<size_t>(cols - from));
 }
 
 // e: the row of fp32 exponentials; may be y itself when that is fp32.

@@ -62,10 +62,13 @@ class SoftmaxFunction(torch.autograd.Function):
 
 def softmax(x: Tensor, scale: float = 1.0, causal_offset: int | None = None) -> Tensor:
     """softmax(scale * x); with causal_offset only over columns 0 .. row + causal_offset, as attention needs it."""
-    if x.dim() < (1 if causal_offset is None else 2):
-        raise ValueError(f"softmax: expected x [{'...' if causal_offset is None else '..., rows'}, cols], got {tuple(x.shape)}")
-    if causal_offset is not None and causal_offset < 0:
-        raise ValueError(f"softmax: expected causal_offset >= 0, got {causal_offset}; the first row would see no column")
+    if causal_offset is None:
+        if x.dim() < 1:
+            raise ValueError(f"softmax: expected x [..., cols], got {tuple(x.shape)}")
+    elif x.dim() < 2:
+        raise ValueError(f"softmax: expected x [..., rows, cols] with causal_offset, got {tuple(x.shape)}")
+    elif causal_offset < 0:
+        raise ValueError(f"softmax: expected causal_offset >= 0, or the first row sees nothing, got {causal_offset}")
     if not takes_kernel(x):
         return softmax_reference(x, scale, causal_offset)
     if needs_grad(x):
