@@ -59,7 +59,7 @@ enum fs_dtype { FS_F32 = 0, FS_BF16 = 1, FS_F16 = 2 };
 FS_EXPORT const char* fs_version(void);
 FS_EXPORT const char* fs_isa_name(int32_t isa);   /* NULL outside [0, FS_NUM_ISAS) */
 FS_EXPORT int32_t fs_isa_supported(int32_t isa);  /* 1 if this CPU and this OS can run it */
-FS_EXPORT int32_t fs_max_threads(void);           /* threads a kernel called from here may use */
+FS_EXPORT int32_t fs_max_threads(void);           /* threads a kernel called from here may use; 1 after fork() */
 
 /* 1 (the default): denormals are flushed while a kernel runs, in each of its threads, and every thread's
  * own setting is put back afterwards. 0: kernels leave the setting alone. */
@@ -228,6 +228,30 @@ typedef struct fs_adam_group {
 /* m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  v_max = max(v_max, v)
  * weight -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps), with v_max for v under AMSGrad. */
 FS_KERNEL(adam_step, fs_param* params, int64_t num_params, const fs_adam_group* groups, float grad_scale,
+          float lookahead_alpha, uint64_t seed, int32_t skip);
+
+typedef struct fs_sgd_group {
+  double lr, momentum, dampening, weight_decay;
+  int32_t nesterov;
+  int32_t maximize;
+} fs_sgd_group;
+
+/* g += weight_decay * weight;  m = momentum m + (1 - dampening) g, at step 1: m = g;  with Nesterov g += momentum m,
+ * else g = m;  weight -= lr g. Tensors of a group with momentum 0 need no m and do not use one. v is never used. */
+FS_KERNEL(sgd_step, fs_param* params, int64_t num_params, const fs_sgd_group* groups, float grad_scale,
+          float lookahead_alpha, uint64_t seed, int32_t skip);
+
+typedef struct fs_lamb_group {
+  double lr, beta1, beta2, eps, weight_decay;
+  int32_t maximize;
+  int32_t reserved; /* 0 */
+} fs_lamb_group;
+
+/* m and v as in adam_step, then from the states as they are stored
+ *   u = m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + weight_decay * weight
+ *   weight -= lr * ratio * u,  ratio = |weight| / |u| over the whole tensor, 1 where one of the norms is 0.
+ * The norms are summed in double. */
+FS_KERNEL(lamb_step, fs_param* params, int64_t num_params, const fs_lamb_group* groups, float grad_scale,
           float lookahead_alpha, uint64_t seed, int32_t skip);
 
 /* ---- vector_math.cc ------------------------------------------------------------------------------ */

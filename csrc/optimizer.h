@@ -162,9 +162,9 @@ FS_INLINE void store_states(const fs_param& p, const Address& at, const Tile& ti
   if (p.state_format == FS_STATE_F32 || !tile.m) return;
   draw_noise(keys.state, first, buffer.noise);
   if (p.state_format == FS_STATE_BF16) {
-    encode_bf16<Half::kLower>(tile.m, reinterpret_cast<bf16*>(at.array[kM]), buffer.noise);
-    if (tile.v) encode_bf16<Half::kUpper>(tile.v, reinterpret_cast<bf16*>(at.array[kV]), buffer.noise);
-    if (tile.v_max) encode_bf16<Half::kUpper>(tile.v_max, reinterpret_cast<bf16*>(at.array[kVMax]), buffer.noise);
+    encode_bf16<false>(tile.m, reinterpret_cast<bf16*>(at.array[kM]), buffer.noise);
+    if (tile.v) encode_bf16<true>(tile.v, reinterpret_cast<bf16*>(at.array[kV]), buffer.noise);
+    if (tile.v_max) encode_bf16<true>(tile.v_max, reinterpret_cast<bf16*>(at.array[kVMax]), buffer.noise);
   } else {
     const auto bytes = [&](Array a) { return reinterpret_cast<uint8_t*>(at.array[a]); };
     encode_8bit_m(tile.m, bytes(kM), at.m_scale, buffer.noise);
@@ -188,30 +188,36 @@ FS_INLINE void store_weight(const fs_param& p, const Address& at, const Tile& ti
     encode_split(tile.weight, weight, reinterpret_cast<int16_t*>(at.array[kWeightLo]));
   } else if (p.weight_format == FS_WEIGHT_BF16) {
     draw_noise(keys.weight, first, buffer.noise);
-    encode_bf16<Half::kLower>(tile.weight, weight, buffer.noise);
+    encode_bf16<false>(tile.weight, weight, buffer.noise);
   }
 }
 
 // ---- a whole step --------------------------------------------------------------------------------------------------
+
+// The tiles of one chunk: decoded, given to update(tile), which changes weight, m, v and v_max in place, and encoded.
+template <class Update>
+FS_INLINE void step_tiles(const fs_param& p, int64_t begin, int64_t end, const Keys& keys, float lookahead_alpha,
+                          const Update& update) {
+  Buffer buffer;
+  for_tiles(p, begin, end, [&](const Address& at, int64_t first) {
+    const Tile tile = load_tile(p, at, buffer);
+    update(tile);
+    store_states(p, at, tile, buffer, keys, first);
+    store_weight(p, at, tile, buffer, keys, first, lookahead_alpha);
+  });
+}
 
 struct StepOptions {
   uint64_t seed;
   float lookahead_alpha;
 };
 
-// prepare(p) gives the update of tensor p: a function of a Tile that changes weight, m, v and v_max in place.
+// prepare(p) gives the update of tensor p.
 template <class Prepare>
 inline void step_list(const fs_param* params, int64_t num_params, StepOptions options, const Prepare& prepare) {
   for_chunks(params, num_params, [&](const fs_param& p, int64_t begin, int64_t end, int64_t) {
     const auto update = prepare(p);
-    const Keys keys(p, options.seed, begin);
-    Buffer buffer;
-    for_tiles(p, begin, end, [&](const Address& at, int64_t first) {
-      const Tile tile = load_tile(p, at, buffer);
-      update(tile);
-      store_states(p, at, tile, buffer, keys, first);
-      store_weight(p, at, tile, buffer, keys, first, options.lookahead_alpha);
-    });
+    step_tiles(p, begin, end, Keys(p, options.seed, begin), options.lookahead_alpha, update);
   });
 }
 

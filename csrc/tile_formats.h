@@ -1,6 +1,5 @@
 // Weights and optimizer states between their storage formats and tiles of 256 floats in L1; fullstride.h describes the
-// formats. Every function here works on a whole tile, so there are no tails, and is compiled once per ISA: a call a
-// tile costs nothing, and copies of it in every combination of formats would be most of the library.
+// formats. First pairs of vectors, for loops that stay in registers; then whole tiles, for updates that want plain floats.
 #pragma once
 #include "kernel.h"
 #include "random.h"
@@ -9,40 +8,54 @@ namespace {
 
 constexpr int64_t kTile = FS_STATE_BLOCK;
 
-// ---- narrow stores: two or four vectors at once, because AVX2 packs pairs ---------------------------------------
+// ---- pairs of vectors: the even and the odd elements of 2 * kWidth -------------------------------------------------
+// Two bf16 lie in one 32-bit lane, so a shift and a mask take them apart and put them together again. In their natural
+// order each vector would need a shuffle both ways, and shuffles share two ports with the shifts.
 
-// The lower halves of the lanes of a and b. Precondition: the upper halves are zero.
-FS_INLINE void store_halves(uint16_t* p, vuint a, vuint b) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  const __m256i packed = _mm256_packus_epi32((__m256i)a, (__m256i)b);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
-#else
-  store_lanes(p, narrow(a), All{});
-  store_lanes(p + kWidth, narrow(b), All{});
-#endif
-}
-// The lower bytes of the lanes of four vectors. Precondition: the rest is zero.
-FS_INLINE void store_bytes(uint8_t* p, const vuint (&x)[4]) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  const __m256i ab = _mm256_packus_epi32((__m256i)x[0], (__m256i)x[1]);
-  const __m256i cd = _mm256_packus_epi32((__m256i)x[2], (__m256i)x[3]);
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  const __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), order);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
-#else
-  for (int k = 0; k < 4; ++k) store_lanes(p + k * kWidth, narrow_to_bytes(x[k]), All{});
-#endif
-}
-FS_INLINE vuint load_bytes(const uint8_t* p) {
-  const vbyte bytes = load_lanes<vbyte>(p, All{});
+struct Pair {
+  vfloat even, odd;
+};
+struct PairBits {
+  vuint even, odd;
+};
+
 #if defined(__AVX512F__)
-  return (vuint)_mm512_cvtepu8_epi32((__m128i)bytes);
+#define FS_EVENS 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define FS_ODDS 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define FS_FRONT 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define FS_BACK 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #elif defined(__AVX2__)
-  return (vuint)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)bytes));
+#define FS_EVENS 0, 2, 4, 6, 8, 10, 12, 14
+#define FS_ODDS 1, 3, 5, 7, 9, 11, 13, 15
+#define FS_FRONT 0, 8, 1, 9, 2, 10, 3, 11
+#define FS_BACK 4, 12, 5, 13, 6, 14, 7, 15
 #else
-  return __builtin_convertvector(bytes, vuint);
+#define FS_EVENS 0, 2, 4, 6
+#define FS_ODDS 1, 3, 5, 7
+#define FS_FRONT 0, 4, 1, 5
+#define FS_BACK 2, 6, 3, 7
 #endif
+
+FS_INLINE Pair load_pair(const float* p) {
+  const vfloat a = load(p, All{}), b = load(p + kWidth, All{});
+  return {__builtin_shufflevector(a, b, FS_EVENS), __builtin_shufflevector(a, b, FS_ODDS)};
 }
+FS_INLINE void store_pair(float* p, Pair x) {
+  store(p, __builtin_shufflevector(x.even, x.odd, FS_FRONT), All{});
+  store(p + kWidth, __builtin_shufflevector(x.even, x.odd, FS_BACK), All{});
+}
+FS_INLINE Pair load_pair(const bf16* p) {
+  const vuint both = load_lanes<vuint>(p, All{});
+  return {float_of(both << 16), float_of(both & 0xffff0000u)};
+}
+// The upper halves of the lanes.
+FS_INLINE void store_upper(uint16_t* p, PairBits x) {
+  store_lanes(p, (x.even >> 16) | (x.odd & 0xffff0000u), All{});
+}
+FS_INLINE void store_lower(uint16_t* p, PairBits x) { store_lanes(p, (x.even & 0xffffu) | (x.odd << 16), All{}); }
+// Bytes: the even one in the lowest bits of a lane, the odd one in the next eight.
+FS_INLINE vuint load_byte_pair(const uint8_t* p) { return widen(load_lanes<vhalf>(p, All{})); }
+FS_INLINE void store_byte_pair(uint8_t* p, vuint codes) { store_lanes(p, narrow(codes), All{}); }
 
 FS_INLINE vuint larger(vuint a, vuint b) { return a > b ? a : b; }
 FS_INLINE vuint smaller(vuint a, vuint b) { return a < b ? a : b; }
@@ -52,64 +65,36 @@ FS_INLINE uint32_t largest_lane(vuint v) {
   return largest;
 }
 
-// ---- weights ------------------------------------------------------------------------------------------------
+// A NaN made the quiet one with lower half 0, which neither rounding nor splitting can spoil.
+FS_INLINE vfloat canonical(vfloat x) { return x != x ? broadcast(__builtin_nanf("")) : x; }
 
-[[maybe_unused]] __attribute__((noinline)) void decode_bf16(const bf16* from, float* to) {
-  for (int64_t i = 0; i < kTile; i += kWidth) store(to + i, load(from + i, All{}), All{});
-}
+// ---- split weights -----------------------------------------------------------------------------------------------
 
-[[maybe_unused]] __attribute__((noinline)) void decode_split(const bf16* hi, const int16_t* lo, float* to) {
-  for (int64_t i = 0; i < kTile; i += kWidth) {
-    const vuint upper = widen(load_lanes<vhalf>(hi + i, All{})) << 16;
-    const vint lower = (vint)(widen(load_lanes<vhalf>(lo + i, All{})) << 16) >> 16;
-    store(to + i, float_of(upper + (vuint)lower), All{});
-  }
+FS_INLINE Pair load_split(const bf16* hi, const int16_t* lo) {
+  const vuint upper = load_lanes<vuint>(hi, All{}), lower = load_lanes<vuint>(lo, All{});
+  return {float_of((upper << 16) + (vuint)((vint)(lower << 16) >> 16)),
+          float_of((upper & 0xffff0000u) + (vuint)((vint)lower >> 16))};
 }
-[[maybe_unused]] __attribute__((noinline)) void encode_split(const float* from, bf16* hi, int16_t* lo) {
-  const auto bits_at = [=](int64_t i) {
-    const vfloat x = load(from + i, All{});
-    const vuint u = bits_of(x);
-    return x != x ? (u & 0x80000000u) | 0x7fc00000u : u;
-  };
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const vuint a = bits_at(i), b = bits_at(i + kWidth);
-    store_halves(hi + i, (a + 0x8000u) >> 16, (b + 0x8000u) >> 16);
-    store_halves(reinterpret_cast<uint16_t*>(lo) + i, a & 0xffffu, b & 0xffffu);
-  }
-}
-
-// ---- random bits -------------------------------------------------------------------------------------------------
-
-// 32 bits for each element of the tile that starts at element `first`; the encoders below take one half each.
-[[maybe_unused]] __attribute__((noinline)) void draw_noise(RandomKey key, int64_t first, uint32_t* noise) {
-  for (int64_t i = 0; i < kTile; i += kWidth) store_lanes(noise + i, random_bits(key, indices_from(first + i)), All{});
-}
-enum class Half { kLower, kUpper };
-template <Half half>
-FS_INLINE vuint noise_at(const uint32_t* noise) {
-  const vuint bits = load_lanes<vuint>(noise, All{});
-  return half == Half::kLower ? bits & 0xffffu : bits >> 16;
+// Precondition: NaN is canonical.
+FS_INLINE void store_split(bf16* hi, int16_t* lo, Pair x) {
+  const vuint even = bits_of(x.even), odd = bits_of(x.odd);
+  store_upper(hi, {even + 0x8000u, odd + 0x8000u});
+  store_lower(reinterpret_cast<uint16_t*>(lo), {even, odd});
 }
 
 // ---- bf16 with stochastic rounding ---------------------------------------------------------------------------------
 
-// The bits of stochastic_bf16_bits (random.h). Far from overflow they are a mere sum; `seen`, the largest pattern of the
-// tile, tells afterwards whether that held: three instructions an element instead of eleven.
-template <Half half>
-__attribute__((noinline)) void encode_bf16(const float* from, bf16* to, const uint32_t* noise) {
-  constexpr uint32_t kSurelyFinite = 0x7f7f0000u;  // below it, 16 random bits cannot reach infinity
-  vuint seen = {};
-  const auto round = [&](int64_t i) {
-    const vuint u = bits_of(load(from + i, All{}));
-    seen = larger(seen, u & 0x7fffffffu);
-    return (u + noise_at<half>(noise + i)) >> 16;
-  };
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_halves(to + i, round(i), round(i + kWidth));
-  if (largest_lane(seen) < kSurelyFinite) return;
-  for (int64_t i = 0; i < kTile; i += kWidth) {
-    const vuint rounded = stochastic_bf16_bits(load(from + i, All{}), noise_at<half>(noise + i));
-    store_lanes(to + i, narrow(rounded), All{});
-  }
+// 32 random bits for each element of a pair; the lower ones are for m and for weights, the upper ones for v.
+FS_INLINE PairBits random_pair(RandomKey key, int64_t first) {
+  const vuint even = ((vuint)lane_numbers() << 1) + static_cast<uint32_t>(first);
+  return {random_bits(key, even), random_bits(key, even + 1u)};
+}
+FS_INLINE PairBits lower_half(PairBits noise) { return {noise.even & 0xffffu, noise.odd & 0xffffu}; }
+FS_INLINE PairBits upper_half(PairBits noise) { return {noise.even >> 16, noise.odd >> 16}; }
+
+// Precondition: NaN is canonical. Within 2^16 roundings of the largest float this may round up to infinity.
+FS_INLINE void store_rounded(bf16* p, Pair x, PairBits noise) {
+  store_upper(p, {bits_of(x.even) + noise.even, bits_of(x.odd) + noise.odd});
 }
 
 // ---- 8 bits and a scale --------------------------------------------------------------------------------------------
@@ -118,62 +103,117 @@ constexpr uint32_t kCodeBase = 0x38000000u;  // the pattern of 2^-15, what code 
 constexpr float kCodeShift = 0x1p-15f;
 
 struct Scale {
-  float value, inverse;  // powers of two; NaN when the block holds what cannot be scaled
+  float value, inverse;  // powers of two; NaN and 0 when the block holds what cannot be scaled
 };
-// 1.067 leaves room below the last code, so that rounding up never overflows it.
-FS_INLINE Scale scale_for(const float* from) {
-  vuint seen = {};
-  for (int64_t i = 0; i < kTile; i += kWidth) seen = larger(seen, bits_of(load(from + i, All{})) & 0x7fffffffu);
-  const uint32_t largest = largest_lane(seen);  // NaN is above infinity in this order
-  if (largest > 0x7d800000u) return {__builtin_nanf(""), __builtin_nanf("")};
+// For a block with this largest pattern without sign. 1.067 leaves room below the last code, so that rounding up never
+// overflows it.
+FS_INLINE Scale scale_for(uint32_t largest) {
+  if (largest > 0x7d800000u) return {__builtin_nanf(""), 0};  // 2^124; NaN is above infinity in this order
   const uint32_t exponent = bits_of(float_of(largest) * 1.067f) >> 23;
   const uint32_t scale = (exponent > 1 ? exponent : 1) << 23;
   return {float_of(scale), float_of((254u << 23) - scale)};
 }
+FS_INLINE uint32_t largest_of(const float* tile) {
+  vuint seen = {};
+  for (int64_t i = 0; i < kTile; i += kWidth) seen = larger(seen, bits_of(load(tile + i, All{})) & 0x7fffffffu);
+  return largest_lane(seen);
+}
 
-[[maybe_unused]] __attribute__((noinline)) void decode_8bit_m(const uint8_t* from, float scale, float* to) {
-  const vuint shift = broadcast(bits_of(scale * kCodeShift));
-  for (int64_t i = 0; i < kTile; i += kWidth) {
-    const vuint code = load_bytes(from + i);
-    const vuint sign = (code << 24) & 0x80000000u;
-    const vfloat shifted = float_of(((code << 20) & 0x07f00000u) | kCodeBase | sign);
-    store(to + i, shifted * scale - float_of(shift | sign), All{});
+// The codes of a lane: `at` is 0 for the even element, 8 for the odd one.
+template <int at>
+FS_INLINE vfloat m_of_code(vuint codes, float scale) {
+  const vuint sign = (codes << (24 - at)) & 0x80000000u;
+  const vfloat shifted = float_of(((codes << (20 - at)) & 0x07f00000u) | kCodeBase | sign);
+  return shifted * scale - float_of(broadcast(bits_of(scale * kCodeShift)) | sign);
+}
+template <int at>
+FS_INLINE vfloat root_of_code(vuint codes, float scale) {
+  return float_of(((codes << (19 - at)) & 0x07f80000u) | kCodeBase) * scale - scale * kCodeShift;
+}
+// Bits 24 to 31 of a lane; the noise is the lower 20 of its bits.
+FS_INLINE vuint code_of_m(vfloat m, Scale scale, vuint noise) {
+  const vuint shifted = bits_of(absolute(m) * scale.inverse + kCodeShift) + (noise & 0xfffffu);
+  return (shifted << 4 & 0x7f000000u) | (bits_of(m) & 0x80000000u);
+}
+// Bits 19 to 26 of a lane, above them those of kCodeBase; the noise is the upper 19 of its bits. Never 0, because
+// m / (0 + eps) would explode.
+FS_INLINE vuint code_of_root(vfloat root, Scale scale, vuint noise) {
+  const vuint shifted = bits_of(root * scale.inverse + kCodeShift) + (noise >> 13);
+  return larger(shifted, broadcast(kCodeBase + (1u << 19)));
+}
+
+FS_INLINE Pair load_m_codes(const uint8_t* p, float scale) {
+  const vuint codes = load_byte_pair(p);
+  return {m_of_code<0>(codes, scale), m_of_code<8>(codes, scale)};
+}
+FS_INLINE void store_m_codes(uint8_t* p, Pair m, Scale scale, PairBits noise) {
+  const vuint even = code_of_m(m.even, scale, noise.even), odd = code_of_m(m.odd, scale, noise.odd);
+  store_byte_pair(p, even >> 24 | odd >> 16);
+}
+FS_INLINE Pair load_root_codes(const uint8_t* p, float scale) {
+  const vuint codes = load_byte_pair(p);
+  return {root_of_code<0>(codes, scale), root_of_code<8>(codes, scale)};
+}
+FS_INLINE void store_root_codes(uint8_t* p, Pair root, Scale scale, PairBits noise) {
+  const vuint even = code_of_root(root.even, scale, noise.even), odd = code_of_root(root.odd, scale, noise.odd);
+  store_byte_pair(p, (even >> 19 & 0xffu) | (odd >> 11 & 0xff00u));
+}
+
+// ---- whole tiles: every function is compiled once per ISA, for a call a tile costs nothing -----------------------------
+
+#define FS_TILE [[maybe_unused]] __attribute__((noinline)) void
+
+FS_TILE decode_bf16(const bf16* from, float* to) {
+  for (int64_t i = 0; i < kTile; i += kWidth) store(to + i, load(from + i, All{}), All{});
+}
+FS_TILE decode_split(const bf16* hi, const int16_t* lo, float* to) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_pair(to + i, load_split(hi + i, lo + i));
+}
+FS_TILE encode_split(const float* from, bf16* hi, int16_t* lo) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const Pair x = load_pair(from + i);
+    store_split(hi + i, lo + i, {canonical(x.even), canonical(x.odd)});
   }
 }
-[[maybe_unused]] __attribute__((noinline)) void encode_8bit_m(const float* from, uint8_t* to, float* scale,
-                                                              const uint32_t* noise) {
-  const Scale block = scale_for(from);
-  *scale = block.value;
-  if (block.value != block.value) return static_cast<void>(memset(to, 0, kTile));
-  const auto code_at = [=](int64_t i) {
-    const vfloat x = load(from + i, All{});
-    const vfloat shifted = absolute(x) * block.inverse + kCodeShift;
-    const vuint code = (bits_of(shifted) + (noise_at<Half::kLower>(noise + i) << 4)) >> 20 & 0x7fu;
-    return code | (bits_of(x) >> 24 & 0x80u);
-  };
-  for (int64_t i = 0; i < kTile; i += 4 * kWidth)
-    store_bytes(to + i, {code_at(i), code_at(i + kWidth), code_at(i + 2 * kWidth), code_at(i + 3 * kWidth)});
+// In the order of pairs.
+FS_TILE draw_noise(RandomKey key, int64_t first, uint32_t* noise) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const PairBits bits = random_pair(key, first + i);
+    store_lanes(noise + i, bits.even, All{});
+    store_lanes(noise + i + kWidth, bits.odd, All{});
+  }
 }
-
-// The tile holds sqrt(v), not v: the update has it at hand, and a second square root would be a third of the time.
-[[maybe_unused]] __attribute__((noinline)) void decode_8bit_root(const uint8_t* from, float scale, float* to) {
-  const float shift = scale * kCodeShift;
-  for (int64_t i = 0; i < kTile; i += kWidth)
-    store(to + i, float_of((load_bytes(from + i) << 19) + kCodeBase) * scale - shift, All{});
+FS_INLINE PairBits noise_at(const uint32_t* noise) {
+  return {load_lanes<vuint>(noise, All{}), load_lanes<vuint>(noise + kWidth, All{})};
 }
-[[maybe_unused]] __attribute__((noinline)) void encode_8bit_root(const float* from, uint8_t* to, float* scale,
-                                                                 const uint32_t* noise) {
-  const Scale block = scale_for(from);
+template <bool upper>
+FS_TILE encode_bf16(const float* from, bf16* to, const uint32_t* noise) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const Pair x = load_pair(from + i);
+    const PairBits bits = noise_at(noise + i);
+    store_rounded(to + i, {canonical(x.even), canonical(x.odd)}, upper ? upper_half(bits) : lower_half(bits));
+  }
+}
+FS_TILE decode_8bit_m(const uint8_t* from, float scale, float* to) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_pair(to + i, load_m_codes(from + i, scale));
+}
+FS_TILE encode_8bit_m(const float* from, uint8_t* to, float* scale, const uint32_t* noise) {
+  const Scale block = scale_for(largest_of(from));
   *scale = block.value;
-  if (block.value != block.value) return static_cast<void>(memset(to, 0, kTile));
-  const auto code_at = [=](int64_t i) {
-    const vfloat x = load(from + i, All{});
-    const vfloat shifted = x * block.inverse + kCodeShift;
-    const vuint code = ((bits_of(shifted) + (noise_at<Half::kUpper>(noise + i) << 3)) >> 19) - (kCodeBase >> 19);
-    return larger(code, smaller(bits_of(x), broadcast(1u)));  // zero for zero only: m / (0 + eps) would explode
-  };
-  for (int64_t i = 0; i < kTile; i += 4 * kWidth)
-    store_bytes(to + i, {code_at(i), code_at(i + kWidth), code_at(i + 2 * kWidth), code_at(i + 3 * kWidth)});
+  if (block.inverse == 0) return static_cast<void>(memset(to, 0, kTile));
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth)
+    store_m_codes(to + i, load_pair(from + i), block, noise_at(noise + i));
+}
+// The tile holds sqrt(v), not v: the update has it at hand.
+FS_TILE decode_8bit_root(const uint8_t* from, float scale, float* to) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_pair(to + i, load_root_codes(from + i, scale));
+}
+FS_TILE encode_8bit_root(const float* from, uint8_t* to, float* scale, const uint32_t* noise) {
+  const Scale block = scale_for(largest_of(from));
+  *scale = block.value;
+  if (block.inverse == 0) return static_cast<void>(memset(to, 0, kTile));
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth)
+    store_root_codes(to + i, load_pair(from + i), block, noise_at(noise + i));
 }
 
 }  // namespace

@@ -1,4 +1,8 @@
 // Adam and AdamW over a list of tensors, in the order of operations of torch.optim.
+//
+// Square root and division take 12 cycles a vector on Zen 4 and leave the other units idle: a loop that decodes,
+// updates and encodes in registers hides nearly all of the formats behind them. So the common steps have one loop for
+// each combination of formats; AMSGrad and the steps where Lookahead is due go through the tiles of optimizer.h.
 #include "optimizer.h"
 
 namespace {
@@ -23,31 +27,229 @@ Coefficients coefficients_of(const fs_adam_group& group, int64_t step, float gra
   };
 }
 
+// ---- the formula -----------------------------------------------------------------------------------------------
+
+// x as it would be in memory: keeps the compiler from fusing the product before it with the addition after it.
+FS_INLINE vfloat rounded(vfloat x) {
+#if defined(__x86_64__)
+  asm("" : "+x"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#endif
+  return x;
+}
+// Rounded where torch rounds: otherwise the two drift apart by an ulp every few steps.
+FS_INLINE vfloat next_m(vfloat m, vfloat g, const Coefficients& c) { return m + c.beta1_rest * (g - m); }
+FS_INLINE vfloat next_v(vfloat v, vfloat g, const Coefficients& c) {
+  return rounded(c.beta2 * v) + c.beta2_rest * g * g;
+}
+FS_INLINE Pair next_m(Pair m, Pair g, const Coefficients& c) { return {next_m(m.even, g.even, c), next_m(m.odd, g.odd, c)}; }
+FS_INLINE Pair next_v(Pair v, Pair g, const Coefficients& c) { return {next_v(v.even, g.even, c), next_v(v.odd, g.odd, c)}; }
+FS_INLINE vfloat next_weight(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
+  return rounded(w * c.keep) - c.step_size * (m / (root * c.root_correction + c.eps));
+}
+
+// ---- in registers, one loop for each combination of formats ------------------------------------------------------
+
+struct Place {
+  const Address& at;
+  const Keys& keys;
+  int64_t first;
+};
+
+FS_INLINE void keep_pair(float* p, Pair x) {
+  store(p, x.even, All{});
+  store(p + kWidth, x.odd, All{});
+}
+FS_INLINE Pair kept_pair(const float* p) { return {load(p, All{}), load(p + kWidth, All{})}; }
+
+struct F32Weight {
+  static constexpr bool kAnyNan = true;
+  float* p;
+  explicit F32Weight(const Place& place) : p(reinterpret_cast<float*>(place.at.array[kWeight])) {}
+  FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
+  FS_INLINE void store(int64_t i, Pair w) const { store_pair(p + i, w); }
+};
+struct SplitWeight {
+  static constexpr bool kAnyNan = false;
+  bf16* hi;
+  int16_t* lo;
+  explicit SplitWeight(const Place& place)
+      : hi(reinterpret_cast<bf16*>(place.at.array[kWeight])), lo(reinterpret_cast<int16_t*>(place.at.array[kWeightLo])) {}
+  FS_INLINE Pair load(int64_t i) const { return load_split(hi + i, lo + i); }
+  FS_INLINE void store(int64_t i, Pair w) const { store_split(hi + i, lo + i, w); }
+};
+struct Bf16Weight {
+  static constexpr bool kAnyNan = false;
+  bf16* p;
+  RandomKey key;
+  int64_t first;
+  explicit Bf16Weight(const Place& place)
+      : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), key(place.keys.weight), first(place.first) {}
+  FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
+  FS_INLINE void store(int64_t i, Pair w) const { store_rounded(p + i, w, lower_half(random_pair(key, first + i))); }
+};
+
+struct F32States {
+  static constexpr bool kBlocks = false, kAnyNan = true;
+  float *m, *v;
+  explicit F32States(const Place& place)
+      : m(reinterpret_cast<float*>(place.at.array[kM])), v(reinterpret_cast<float*>(place.at.array[kV])) {}
+  FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
+  FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
+  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v, Pair) const {
+    store_pair(m + i, new_m);
+    store_pair(v + i, new_v);
+  }
+};
+struct Bf16States {
+  static constexpr bool kBlocks = false, kAnyNan = false;
+  bf16 *m, *v;
+  RandomKey key;
+  int64_t first;
+  explicit Bf16States(const Place& place)
+      : m(reinterpret_cast<bf16*>(place.at.array[kM])), v(reinterpret_cast<bf16*>(place.at.array[kV])),
+        key(place.keys.state), first(place.first) {}
+  FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
+  FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
+  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v, Pair) const {
+    const PairBits noise = random_pair(key, first + i);
+    store_rounded(m + i, new_m, lower_half(noise));
+    store_rounded(v + i, new_v, upper_half(noise));
+  }
+};
+// The scales must be known before anything is encoded: a first pass without root and division computes m and v.
+struct ByteStates {
+  static constexpr bool kBlocks = true, kAnyNan = false;
+  uint8_t *m, *v;
+  float *m_scale, *v_scale;
+  RandomKey key;
+  int64_t first;
+  Scale m_block, v_block;
+  vuint m_seen = {}, v_seen = {};
+  alignas(64) float m_tile[kTile], v_tile[kTile];  // in the order of pairs
+
+  explicit ByteStates(const Place& place)
+      : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), v(reinterpret_cast<uint8_t*>(place.at.array[kV])),
+        m_scale(place.at.m_scale), v_scale(place.at.v_scale), key(place.keys.state), first(place.first) {}
+  FS_INLINE void advance(int64_t i, Pair g, const Coefficients& c) {
+    const Pair root = load_root_codes(v + i, *v_scale);
+    const Pair new_m = next_m(load_m_codes(m + i, *m_scale), g, c);
+    const Pair new_v = next_v({root.even * root.even, root.odd * root.odd}, g, c);
+    m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
+    v_seen = larger(v_seen, larger(bits_of(new_v.even) & 0x7fffffffu, bits_of(new_v.odd) & 0x7fffffffu));
+    keep(m_tile + i, new_m);
+    keep(v_tile + i, new_v);
+  }
+  FS_INLINE void choose_scales() {
+    const uint32_t v_largest = largest_lane(v_seen);
+    m_block = scale_for(largest_lane(m_seen));
+    v_block = scale_for(v_largest > 0x7f800000u ? v_largest : bits_of(sqrtf(float_of(v_largest))));
+    *m_scale = m_block.value;
+    *v_scale = v_block.value;
+  }
+  static FS_INLINE void keep(float* p, Pair x) {
+    ::store(p, x.even, All{});
+    ::store(p + kWidth, x.odd, All{});
+  }
+  FS_INLINE Pair load_m(int64_t i) const { return {load(m_tile + i, All{}), load(m_tile + i + kWidth, All{})}; }
+  FS_INLINE Pair load_v(int64_t i) const { return {load(v_tile + i, All{}), load(v_tile + i + kWidth, All{})}; }
+  FS_INLINE void store(int64_t i, Pair new_m, Pair, Pair root) const {
+    const PairBits noise = random_pair(key, first + i);
+    store_m_codes(m + i, new_m, m_block, noise);
+    store_root_codes(v + i, root, v_block, noise);
+  }
+  FS_INLINE void finish() const {
+    if (m_block.inverse == 0) memset(m, 0, kTile);
+    if (v_block.inverse == 0) memset(v, 0, kTile);
+  }
+};
+
+template <class Weight, class States, class G>
+__attribute__((noinline)) void step_tile(const Place& place, const Coefficients& coefficients) {
+  const Coefficients c = coefficients;
+  const Weight weight(place);
+  States states(place);
+  const G* grad = reinterpret_cast<const G*>(place.at.array[kGrad]);
+  // A NaN of fp32 may have any lower half, and the narrow formats want it canonical; it can only come in here.
+  constexpr bool kClean = (__is_same(G, float) || Weight::kAnyNan) && !(Weight::kAnyNan && States::kAnyNan);
+  const auto gradient = [&](int64_t i) {
+    const Pair raw = load_pair(grad + i);
+    Pair g = {raw.even * c.grad_scale, raw.odd * c.grad_scale};
+    if (c.l2 != 0) {
+      const Pair w = weight.load(i);
+      g = {g.even + c.l2 * w.even, g.odd + c.l2 * w.odd};
+    }
+    return kClean ? Pair{canonical(g.even), canonical(g.odd)} : g;
+  };
+  if constexpr (States::kBlocks) {
+    for (int64_t i = 0; i < kTile; i += 2 * kWidth) states.advance(i, gradient(i), c);
+    states.choose_scales();
+  }
+  alignas(64) float m_tile[kTile], root_tile[kTile];
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    Pair m = states.load_m(i), v = states.load_v(i);
+    if constexpr (!States::kBlocks) {
+      const Pair g = gradient(i);
+      m = next_m(m, g, c);
+      v = next_v(v, g, c);
+    }
+    const Pair root = {sqrt(v.even), sqrt(v.odd)};
+    keep_pair(m_tile + i, m);
+    keep_pair(root_tile + i, root);
+    states.store(i, m, v, root);
+  }
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const Pair w = weight.load(i), m = kept_pair(m_tile + i), root = kept_pair(root_tile + i);
+    weight.store(i, {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)});
+  }
+  if constexpr (States::kBlocks) states.finish();
+}
+
+using TileStep = void (*)(const Place&, const Coefficients&);
+
+template <class Weight, class States>
+TileStep pick_grad(const fs_param& p) {
+  return p.grad_dtype == FS_F32 ? step_tile<Weight, States, float> : step_tile<Weight, States, bf16>;
+}
+template <class Weight>
+TileStep pick_states(const fs_param& p) {
+  if (p.state_format == FS_STATE_F32) return pick_grad<Weight, F32States>(p);
+  return p.state_format == FS_STATE_BF16 ? pick_grad<Weight, Bf16States>(p) : pick_grad<Weight, ByteStates>(p);
+}
+TileStep pick(const fs_param& p) {
+  if (p.weight_format == FS_WEIGHT_F32) return pick_states<F32Weight>(p);
+  return p.weight_format == FS_WEIGHT_SPLIT ? pick_states<SplitWeight>(p) : pick_states<Bf16Weight>(p);
+}
+
+// ---- through tiles of floats: AMSGrad, Lookahead ----------------------------------------------------------------------
+
 // `roots`: v and v_max of the tile are square roots.
 template <bool amsgrad, bool roots>
-__attribute__((noinline)) void update(const Tile& tile, const Coefficients& c) {
-  float *weight = tile.weight, *m_tile = tile.m, *v_tile = tile.v, *v_max_tile = tile.v_max;
-  const float* grad = tile.grad;
+__attribute__((noinline)) void update(const Tile& whole, const Coefficients& coefficients) {
+  const Coefficients c = coefficients;
+  const Tile tile = whole;  // a copy: stores through char might change `whole`
   for (int64_t i = 0; i < kTile; i += kWidth) {
-    vfloat w = load(weight + i, All{});
-    const vfloat g = load(grad + i, All{}) * c.grad_scale + c.l2 * w;
-    vfloat m = load(m_tile + i, All{});
-    m += c.beta1_rest * (g - m);
-    store(m_tile + i, m, All{});
-    vfloat v = load(v_tile + i, All{});
-    if constexpr (roots) v *= v;
-    v = c.beta2 * v + c.beta2_rest * g * g;
+    const vfloat w = load(tile.weight + i, All{}), old = load(tile.v + i, All{});
+    const vfloat g = load(tile.grad + i, All{}) * c.grad_scale + c.l2 * w;
+    const vfloat m = next_m(load(tile.m + i, All{}), g, c), v = next_v(roots ? old * old : old, g, c);
     vfloat root = sqrt(v);
-    store(v_tile + i, roots ? root : v, All{});
+    store(tile.m + i, m, All{});
+    store(tile.v + i, roots ? root : v, All{});
     if constexpr (amsgrad) {
-      vfloat largest = load(v_max_tile + i, All{});  // max_of: a NaN in its second argument wins
-      largest = roots ? max_of(largest, root) : max_of(largest, v);
-      store(v_max_tile + i, largest, All{});
+      const vfloat largest = max_of(load(tile.v_max + i, All{}), roots ? root : v);  // a NaN of the second wins
+      store(tile.v_max + i, largest, All{});
       root = roots ? largest : sqrt(largest);
     }
-    const vfloat denominator = root * c.root_correction + c.eps;
-    store(weight + i, w * c.keep - c.step_size * (m / denominator), All{});
+    store(tile.weight + i, next_weight(w, m, root, c), All{});
   }
+}
+
+FS_INLINE void update(const Tile& tile, const Coefficients& c, bool amsgrad) {
+  if (amsgrad)
+    tile.roots ? update<true, true>(tile, c) : update<true, false>(tile, c);
+  else
+    tile.roots ? update<false, true>(tile, c) : update<false, false>(tile, c);
 }
 
 }  // namespace
@@ -55,15 +257,16 @@ __attribute__((noinline)) void update(const Tile& tile, const Coefficients& c) {
 FS_DEFINE(adam_step)(fs_param* params, int64_t num_params, const fs_adam_group* groups, float grad_scale,
                      float lookahead_alpha, uint64_t seed, int32_t skip) {
   if (skip) return;
-  step_list(params, num_params, {seed, lookahead_alpha}, [=](const fs_param& p) {
+  for_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t) {
     const fs_adam_group& group = groups[p.group];
     const Coefficients c = coefficients_of(group, p.step, grad_scale);
-    const bool amsgrad = group.amsgrad;
-    return [=](const Tile& tile) {
-      if (amsgrad)
-        tile.roots ? update<true, true>(tile, c) : update<true, false>(tile, c);
-      else
-        tile.roots ? update<false, true>(tile, c) : update<false, false>(tile, c);
-    };
+    const Keys keys(p, seed, begin);
+    const bool plain = p.weight_format == FS_WEIGHT_F32 && p.state_format == FS_STATE_F32;
+    if (plain || group.amsgrad || (p.slow && lookahead_alpha > 0)) {
+      step_tiles(p, begin, end, keys, lookahead_alpha, [&](const Tile& tile) { update(tile, c, group.amsgrad); });
+    } else {
+      const TileStep step = pick(p);
+      for_tiles(p, begin, end, [&](const Address& at, int64_t first) { step({at, keys, first}, c); });
+    }
   });
 }

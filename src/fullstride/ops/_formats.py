@@ -1,0 +1,125 @@
+"""How optimizers keep weights and states, in torch, to the bit of csrc/tile_formats.h.
+
+- split: an fp32 weight as bf16 `hi`, rounded to nearest, and int16 `lo`; `merge` gives every bit back.
+- bf16 with stochastic rounding: rounded up with the probability of the fraction that is cut off.
+- 8 bits: a byte an element and a power-of-two scale S for each block of 256. Both codes are small floats shifted by
+  2^-15, evenly spaced around zero and logarithmic beyond:
+
+      m        sign and 7 bits c    |m|     = S * (float with the pattern 0x38000000 + (c << 20)) - S * 2^-15
+      root     8 bits c             sqrt(v) = S * (float with the pattern 0x38000000 + (c << 19)) - S * 2^-15
+
+  v is kept as its root, which halves the range of exponents. As S is a power of two, it stays while the largest value of
+  the block moves a little, and a value that did not change gets the same byte again: noise comes only with change. With
+  S = absmax every step would round every element anew, and with beta2 = 0.999 that noise adds up to 80 % of v.
+
+Random bits are a function of (seed, step, stream, index): the lower ones for m and for weights, the upper ones for v.
+"""
+
+import torch
+from torch import Tensor
+
+BLOCK = 256
+_BASE = 0x38000000  # the pattern of 2^-15
+_MASK32 = 0xFFFFFFFF
+_MASK64 = 0xFFFFFFFFFFFFFFFF
+
+
+# ---- random bits ------------------------------------------------------------------------------------------------------
+
+
+def random_bits(seed: int, step: int, stream: int, numel: int) -> Tensor:
+    """32 bits for each element of a tensor of fewer than 2^32, as int64."""
+    key = 0
+    for part in (seed, step, stream, 0):
+        key = _mix64((key + part) & _MASK64)
+    x = torch.arange(numel) ^ (key & _MASK32)
+    x = x ^ (x >> 16)
+    x = (x * 0x7FEB352D) & _MASK32
+    x = x ^ (key >> 32)
+    x = x ^ (x >> 15)
+    x = (x * 0x846CA68B) & _MASK32
+    return x ^ (x >> 16)
+
+
+def _mix64(x: int) -> int:
+    x = (x + 0x9E3779B97F4A7C15) & _MASK64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return x ^ (x >> 31)
+
+
+# ---- bits of floats ----------------------------------------------------------------------------------------------------
+
+
+def _bits(x: Tensor) -> Tensor:
+    """The pattern of each fp32 value, as int64; NaN is the quiet one."""
+    return torch.where(x.isnan(), 0x7FC00000, x.contiguous().view(torch.int32).long() & _MASK32)
+
+
+def _float(bits: Tensor) -> Tensor:
+    return _signed(bits, 32).to(torch.int32).view(torch.float32)
+
+
+def _signed(bits: Tensor, width: int) -> Tensor:
+    """The lowest `width` bits read as a signed number."""
+    bits = bits & ((1 << width) - 1)
+    return torch.where(bits >> (width - 1) == 1, bits - (1 << width), bits)
+
+
+def split(x: Tensor) -> tuple[Tensor, Tensor]:
+    """(hi, lo) of an fp32 tensor."""
+    bits = _bits(x)
+    return _signed(bits + 0x8000 >> 16, 16).to(torch.int16).view(torch.bfloat16), _signed(bits, 16).to(torch.int16)
+
+
+def merge(hi: Tensor, lo: Tensor) -> Tensor:
+    return _float((hi.view(torch.int16).long() << 16) + lo.long())
+
+
+def round_to_bf16(x: Tensor, noise: Tensor) -> Tensor:
+    """bf16 of an fp32 tensor, rounded up where the 16 random bits of `noise` and the lower half of x carry."""
+    return _signed(_bits(x) + noise >> 16, 16).to(torch.int16).view(torch.bfloat16)
+
+
+# ---- 8 bits and a scale ------------------------------------------------------------------------------------------------
+
+
+def _blocks(x: Tensor) -> Tensor:
+    """Rows of 256, the last one filled up with zeros."""
+    return torch.nn.functional.pad(x.flatten(), (0, -x.numel() % BLOCK)).view(-1, BLOCK)
+
+
+def _scale(blocks: Tensor) -> Tensor:
+    """The smallest power of two with 1.067 * absmax / S < 2, at least 2^-126; NaN where a value is above 2^124 or NaN."""
+    largest = _bits(blocks.abs()).amax(dim=1)
+    exponent = (_bits(_float(largest) * torch.tensor(1.067)) >> 23).clamp(min=1)
+    return torch.where(largest > 0x7D800000, torch.nan, _float(exponent << 23))
+
+
+def encode_m(m: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """(bytes like m, scales). `noise`: 32 random bits an element."""
+    blocks = _blocks(m)
+    scale = _scale(blocks)
+    code = _bits(blocks.abs() / scale[:, None] + 2.0**-15) + _blocks(noise & 0xFFFFF) >> 20 & 0x7F
+    code = torch.where(scale.isnan()[:, None], 0, code | torch.where(blocks.signbit(), 0x80, 0))
+    return code.to(torch.uint8).flatten()[: m.numel()].view(m.shape), scale
+
+
+def decode_m(code: Tensor, scale: Tensor) -> Tensor:
+    blocks = _blocks(code.long())
+    magnitude = _float(((blocks & 0x7F) << 20) + _BASE) * scale[:, None] - scale[:, None] * 2.0**-15
+    return torch.where(blocks >= 0x80, -magnitude, magnitude).flatten()[: code.numel()].view(code.shape)
+
+
+def encode_root(root: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """(bytes like root, scales); root >= 0. The smallest code is 1: m / (0 + eps) would explode."""
+    blocks = _blocks(root)
+    scale = _scale(blocks)
+    code = (_bits(blocks / scale[:, None] + 2.0**-15) + _blocks(noise >> 13) - _BASE >> 19).clamp(min=1)
+    code = torch.where(scale.isnan()[:, None], 0, code)
+    return code.to(torch.uint8).flatten()[: root.numel()].view(root.shape), scale
+
+
+def decode_root(code: Tensor, scale: Tensor) -> Tensor:
+    root = _float((_blocks(code.long()) << 19) + _BASE) * scale[:, None] - scale[:, None] * 2.0**-15
+    return root.flatten()[: code.numel()].view(code.shape)

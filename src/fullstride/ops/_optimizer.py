@@ -1,0 +1,203 @@
+"""What the optimizers share in Python: the structs of the C ABI, a tensor with its states, and the list of them.
+
+    slots = [make_slot(weight, weight_format="split", state_format="8bit", stream=i) for i, weight in enumerate(weights)]
+    tensors = ParamList(slots)          # the array the kernels take, built once
+    adam_step(tensors, grads, [AdamGroup(lr=1e-3)])
+
+A step then only writes the addresses of the gradients and adds one to the steps.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _native
+from . import _formats as formats
+
+WEIGHT_FORMATS = {"fp32": 0, "split": 1, "bf16": 2}
+"""The codes of fs_weight_format."""
+STATE_FORMATS = {"fp32": 0, "bf16": 1, "8bit": 2}
+"""The codes of fs_state_format."""
+_STATE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "8bit": torch.uint8}
+WEIGHT_STREAM = 1 << 63
+"""Added to a tensor's stream for the random bits of bf16 weights."""
+
+
+class Param(ctypes.Structure):
+    """fs_param: one tensor of the list."""
+
+    _fields_ = [  # noqa: RUF012 (ctypes wants a list)
+        *((name, ctypes.c_void_p) for name in ("weight", "weight_lo", "grad", "m", "v", "v_max")),
+        *((name, ctypes.c_void_p) for name in ("m_scale", "v_scale", "v_max_scale", "slow")),
+        ("numel", ctypes.c_int64),
+        ("step", ctypes.c_int64),
+        ("stream", ctypes.c_uint64),
+        *((name, ctypes.c_int32) for name in ("group", "weight_format", "grad_dtype", "state_format")),
+    ]
+
+
+@dataclass
+class Slot:
+    """One tensor with its states, in the formats they are kept in. Scales belong to 8-bit states."""
+
+    weight: Tensor
+    weight_format: str = "fp32"
+    state_format: str = "fp32"
+    weight_lo: Tensor | None = None
+    m: Tensor | None = None
+    v: Tensor | None = None
+    v_max: Tensor | None = None
+    m_scale: Tensor | None = None
+    v_scale: Tensor | None = None
+    v_max_scale: Tensor | None = None
+    slow: Tensor | None = None  # Lookahead
+    stream: int = 0
+    group: int = 0
+    step: int = 0  # where a ParamList starts; from then on the list counts
+
+    def load_weight(self) -> Tensor:
+        """The weight in fp32."""
+        if self.weight_lo is not None:
+            return formats.merge(self.weight.detach(), self.weight_lo)
+        return self.weight.detach().float()
+
+    def load_state(self, name: str) -> Tensor | None:
+        """m, v or v_max in fp32; with 8-bit states the square roots of v and v_max."""
+        stored, scale = getattr(self, name), getattr(self, f"{name}_scale")
+        if scale is None:
+            return None if stored is None else stored.float()
+        return formats.decode_m(stored, scale) if name == "m" else formats.decode_root(stored, scale)
+
+    def store_weight(self, value: Tensor, seed: int, step: int) -> None:
+        """An fp32 value in the weight's format."""
+        weight = self.weight.detach()
+        if self.weight_lo is not None:
+            hi, lo = formats.split(value)
+            weight.copy_(hi)
+            self.weight_lo.copy_(lo)
+        elif self.weight_format == "bf16":
+            noise = formats.random_bits(seed, step, self.stream + WEIGHT_STREAM, value.numel()).view(value.shape)
+            weight.copy_(formats.round_to_bf16(value, noise & 0xFFFF))
+        else:
+            weight.copy_(value)
+
+    def store_states(self, seed: int, step: int, **values: Tensor | None) -> None:
+        """m, v, v_max, as load_state gives them, in the states' format."""
+        noise = formats.random_bits(seed, step, self.stream, self.weight.numel()).view(self.weight.shape)
+        for name, value in values.items():
+            if value is None:
+                continue
+            if self.state_format == "8bit":
+                code, scale = (formats.encode_m if name == "m" else formats.encode_root)(value, noise)
+                getattr(self, name).copy_(code)
+                getattr(self, f"{name}_scale").copy_(scale)
+            elif self.state_format == "bf16":
+                getattr(self, name).copy_(formats.round_to_bf16(value, noise & 0xFFFF if name == "m" else noise >> 16))
+            else:
+                getattr(self, name).copy_(value)
+
+    def look_ahead(self, weight: Tensor, alpha: float) -> Tensor:
+        """The weight after Lookahead's interpolation, when it is due and there are slow weights."""
+        if self.slow is None or alpha <= 0:
+            return weight
+        self.slow += alpha * (weight - self.slow)
+        return self.slow
+
+
+def make_slot(
+    weight: Tensor,
+    weight_format: str = "fp32",
+    state_format: str = "fp32",
+    states: Sequence[str] = ("m", "v"),
+    lookahead: bool = False,
+    stream: int = 0,
+    group: int = 0,
+) -> Slot:
+    """A slot with zeroed states. Split formats take an fp32 weight and make the bf16 one; others keep the given tensor."""
+    if weight_format not in WEIGHT_FORMATS or state_format not in STATE_FORMATS:
+        raise ValueError(
+            f"expected a weight format of {', '.join(WEIGHT_FORMATS)} and a state format of {', '.join(STATE_FORMATS)},"
+            f" got {weight_format!r} and {state_format!r}"
+        )
+    dtype = torch.bfloat16 if weight_format == "bf16" else torch.float32
+    if weight.dtype != dtype or not weight.is_contiguous():
+        raise ValueError(
+            f"expected a contiguous {dtype} weight for the format {weight_format!r}, got {weight.dtype} with strides"
+            f" {tuple(weight.stride())}; convert it first"
+        )
+    slot = Slot(weight, weight_format, state_format, stream=stream, group=group)
+    if lookahead:
+        slot.slow = weight.detach().float().clone()
+    if weight_format == "split":
+        slot.weight, slot.weight_lo = formats.split(weight.detach())
+    for name in states:
+        setattr(slot, name, torch.zeros_like(weight, dtype=_STATE_DTYPES[state_format], requires_grad=False))
+        if state_format == "8bit":
+            setattr(slot, f"{name}_scale", torch.zeros(-(-weight.numel() // formats.BLOCK), dtype=torch.float32))
+    return slot
+
+
+class ParamList:
+    """The array of Param for a list of slots, kept from step to step. `steps[i]` counts the steps of slot i."""
+
+    def __init__(self, slots: Sequence[Slot]) -> None:
+        self.slots = list(slots)
+        self._array = (Param * len(self.slots))()
+        self._view = np.frombuffer(self._array, dtype=np.dtype(Param)) if self.slots else np.empty(0, np.dtype(Param))
+        self._numel = np.array([slot.weight.numel() for slot in self.slots], dtype=np.int64)
+        self._gradients: list[Tensor | None] = []
+        self.steps = self._view["step"]
+        for param, slot in zip(self._array, self.slots, strict=True):
+            for name in ("weight", "weight_lo", "m", "v", "v_max", "m_scale", "v_scale", "v_max_scale", "slow"):
+                tensor = getattr(slot, name)
+                if tensor is not None:
+                    if not tensor.is_contiguous() or not tensor.is_cpu:
+                        raise ValueError(f"expected contiguous CPU tensors, got {name} with strides {tensor.stride()}")
+                    setattr(param, name, tensor.data_ptr())
+            param.step, param.stream, param.group = slot.step, slot.stream, slot.group
+            param.weight_format = WEIGHT_FORMATS[slot.weight_format]
+            param.state_format = STATE_FORMATS[slot.state_format]
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def begin_step(self, gradients: Sequence[Tensor | None]) -> None:
+        """Takes the gradients, one a slot, and counts the step. A slot with None is left out of this step."""
+        if len(gradients) != len(self.slots):
+            raise ValueError(f"expected a gradient or None for each of {len(self.slots)} tensors, got {len(gradients)}")
+        addresses, dtypes, kept = [], [], []
+        for slot, given in zip(self.slots, gradients, strict=True):
+            if given is None:
+                addresses.append(0)
+                dtypes.append(0)
+                kept.append(None)
+                continue
+            code = _native.DTYPES.get(given.dtype, 2)
+            if code > 1 or given.shape != slot.weight.shape:
+                raise ValueError(
+                    f"expected an fp32 or bf16 gradient of shape {tuple(slot.weight.shape)}, got {given.dtype} of shape"
+                    f" {tuple(given.shape)}"
+                )
+            gradient = given if given.is_contiguous() else given.contiguous()
+            addresses.append(gradient.data_ptr())
+            dtypes.append(code)
+            kept.append(gradient)
+        self._gradients = kept  # alive until the next step
+        present = np.array([gradient is not None for gradient in kept], dtype=bool)
+        self._view["grad"] = addresses
+        self._view["grad_dtype"] = dtypes
+        self._view["numel"] = np.where(present, self._numel, 0)
+        self.steps += present
+
+    @property
+    def gradients(self) -> list[Tensor | None]:
+        """Those of the step that has begun."""
+        return self._gradients
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self._array)
