@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -106,3 +107,14 @@ def test_failed_run_leaves_an_earlier_json_file_alone(tmp_path):
     assert run("bench", "kernels", "--json", str(file), "--isa", "vax").returncode == 2
     assert file.read_text() == "earlier"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_isa_without_the_library_is_refused():
+    done = run("bench", "kernels", "--isa", "portable", FULLSTRIDE_NATIVE="0")
+    assert done.returncode == 2
+    assert "there is no kernel library" in done.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error_message():
+    command = f"{shlex.quote(sys.executable)} -m fullstride info --no-measure | true"
+    assert subprocess.run(command, shell=True, capture_output=True, text=True).stderr == ""

@@ -83,6 +83,8 @@ def _bench_kernels(options: argparse.Namespace) -> int:
         from . import _native  # these load torch, which bad input need not wait for
         from .bench import conditions, kernels, table
 
+        if options.isa and not _native.available():
+            raise ValueError("--isa chooses among the kernels, and there is no kernel library; leave it out")
         if options.isa:
             stack.enter_context(_native.use_isa(options.isa))
         facts = conditions.conditions()

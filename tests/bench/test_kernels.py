@@ -1,3 +1,4 @@
+import importlib
 import json
 
 import pytest
@@ -95,3 +96,17 @@ def test_forward_backward_runs_both():
     x = torch.ones(3, requires_grad=True)
     gradients = forward_backward(lambda x: x * x, x, gradient=torch.full((3,), 5.0))()
     assert torch.equal(gradients[0], torch.full((3,), 10.0))
+
+
+@pytest.mark.parametrize("op", rows.ops())
+def test_every_file_of_rows_can_be_loaded(op):
+    module = importlib.import_module(f"fullstride.bench.rows.{op}")
+    assert callable(module.rows)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"mix": "writ"}, {"targets": {"jax": 2.0}}, {"streaming": True}], ids=["mix", "target", "bytes"]
+)
+def test_rows_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(AssertionError):
+        Row("op", "case", lambda: None, {"torch": lambda: None}, **wrong)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ..machine.probe import MIXES
+
 STREAMING_SHARE = 0.85
 
 
@@ -27,6 +29,11 @@ class Row:
     targets: Mapping[str, float] = field(default_factory=dict)  # peer -> at least this ratio
     mix: str = "write"
     streaming: bool = False  # expected to reach STREAMING_SHARE of the bandwidth
+
+    def __post_init__(self) -> None:
+        assert self.mix in MIXES, self.mix
+        assert self.targets.keys() <= self.peers.keys(), "a target for no peer"
+        assert self.bytes or not self.streaming, "streaming what?"
 
 
 def forward_backward(

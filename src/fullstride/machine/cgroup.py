@@ -38,7 +38,7 @@ def _groups(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
         own.update(dict.fromkeys(controllers.split(","), PurePosixPath(group)))
     for line in _lines(root / "proc/self/mountinfo"):
         mount, _, system = line.partition(" - ")
-        kind, _, options = system.split(" ", 2)
+        kind, _, options = (*system.split(" ", 2), "", "")[:3]
         if kind == "cgroup2" and "" in own:
             version, path = 2, own[""]
         elif kind == "cgroup" and controller in options.split(",") and controller in own:
