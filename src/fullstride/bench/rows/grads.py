@@ -20,6 +20,7 @@ def rows() -> Iterator[Row]:
             ours=partial(grad_norm, tensors),
             peers={"torch": partial(torch.nn.utils.get_total_norm, tensors, error_if_nonfinite=True)},
             bytes=numel * size,
+            mix="read",
             streaming=True,
         )
         yield Row(
@@ -28,6 +29,7 @@ def rows() -> Iterator[Row]:
             ours=partial(accumulate_, targets, tensors, 0.5),
             peers={"torch": partial(accumulate_reference_, targets, tensors, 0.5)},
             bytes=numel * (8 + size),
+            mix="update",
             streaming=True,
         )
         yield Row(
@@ -36,5 +38,6 @@ def rows() -> Iterator[Row]:
             ours=partial(scale_, tensors, 1.0),
             peers={"torch": partial(torch._foreach_mul_, tensors, 1.0)},
             bytes=2 * numel * size,
+            mix="update",
             streaming=True,
         )
