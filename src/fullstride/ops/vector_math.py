@@ -1,0 +1,108 @@
+"""exp, log, sqrt, rsqrt, tanh, sigmoid, sin, cos and erf of every element.
+
+    y = f(x)
+
+fp32 results are within BOUNDS units in the last place of the exact value over the whole range, at infinities, at NaN
+and with the sign of zero; tests/ops/test_vector_math.py and csrc/tests/test_vector_math.cc hold them to it. bf16
+results are those, rounded to nearest. Kernels flush denormals by default: they are then read, and given, as zeros of
+their sign. sin and cos are slow, though exact to the bound, beyond |x| = 100000.
+"""
+
+import torch
+from torch import Tensor
+
+from .. import _native
+from ._tensors import is_dense, kernel_dtype, needs_grad, takes_kernel
+
+BOUNDS = {
+    "exp": 1.1, "log": 1.0, "sqrt": 0.5, "rsqrt": 1.5, "tanh": 1.5, "sigmoid": 2.5, "sin": 1.5, "cos": 1.5, "erf": 1.25,
+}  # fmt: skip
+"""Largest error of each function in ulp of fp32, in any variant."""
+
+_CODES = {name: code for code, name in enumerate(BOUNDS)}  # fs_function of csrc/fullstride.h
+_SAVES_RESULT = ("exp", "sqrt", "rsqrt", "tanh", "sigmoid")  # their derivatives follow from y; the others' from x
+
+
+def vector_function_reference(x: Tensor, name: str) -> Tensor:
+    """The function of torch of that name, in fp32 or fp64, in the dtype of x."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    y: Tensor = getattr(torch, name)(wide)
+    return y.to(x.dtype)
+
+
+def _forward(x: Tensor, name: str) -> Tensor:
+    x = x if is_dense(x) else x.contiguous()
+    y = torch.empty_like(x)  # of the same strides
+    _native.kernels.vector_function_forward(x.data_ptr(), y.data_ptr(), x.numel(), _CODES[name], kernel_dtype(x))
+    return y
+
+
+class VectorFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, name):  # type: ignore[no-untyped-def]
+        y = _forward(x, name)
+        ctx.save_for_backward(y if name in _SAVES_RESULT else x)
+        ctx.name = name
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        (saved,) = ctx.saved_tensors
+        if dy.stride() != saved.stride() or not is_dense(dy):
+            dy, saved = dy.contiguous(), saved.contiguous()
+        dx = torch.empty_like(dy)
+        _native.kernels.vector_function_backward(
+            dy.data_ptr(), saved.data_ptr(), dx.data_ptr(), dx.numel(), _CODES[ctx.name], kernel_dtype(dx)
+        )
+        return dx, None
+
+
+def _apply(x: Tensor, name: str) -> Tensor:
+    if not x.is_floating_point():
+        raise ValueError(f"{name}: expected a floating-point tensor, got {x.dtype}; convert it with x.float()")
+    if not takes_kernel(x):
+        return vector_function_reference(x, name)
+    if needs_grad(x):
+        y: Tensor = VectorFunction.apply(x, name)
+        return y
+    return _forward(x, name)
+
+
+def exp(x: Tensor) -> Tensor:
+    return _apply(x, "exp")
+
+
+def log(x: Tensor) -> Tensor:
+    """The natural logarithm: -inf at zero, NaN below."""
+    return _apply(x, "log")
+
+
+def sqrt(x: Tensor) -> Tensor:
+    return _apply(x, "sqrt")
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    """1 / sqrt(x): an infinity of its sign at zero, NaN below."""
+    return _apply(x, "rsqrt")
+
+
+def tanh(x: Tensor) -> Tensor:
+    return _apply(x, "tanh")
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + e^-x)."""
+    return _apply(x, "sigmoid")
+
+
+def sin(x: Tensor) -> Tensor:
+    return _apply(x, "sin")
+
+
+def cos(x: Tensor) -> Tensor:
+    return _apply(x, "cos")
+
+
+def erf(x: Tensor) -> Tensor:
+    return _apply(x, "erf")
