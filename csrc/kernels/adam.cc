@@ -39,6 +39,8 @@ FS_INLINE vfloat rounded(vfloat x) {
   return x;
 }
 // Rounded where torch rounds: otherwise the two drift apart by an ulp every few steps.
+FS_INLINE vfloat gradient_of(vfloat grad, const Coefficients& c) { return rounded(grad * c.grad_scale); }
+FS_INLINE vfloat add_decay(vfloat g, vfloat w, const Coefficients& c) { return g + c.l2 * w; }
 FS_INLINE vfloat next_m(vfloat m, vfloat g, const Coefficients& c) { return m + c.beta1_rest * (g - m); }
 FS_INLINE vfloat next_v(vfloat v, vfloat g, const Coefficients& c) {
   return rounded(c.beta2 * v) + c.beta2_rest * g * g;
@@ -138,8 +140,8 @@ struct ByteStates {
     const Pair new_v = next_v({root.even * root.even, root.odd * root.odd}, g, c);
     m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
     v_seen = larger(v_seen, larger(bits_of(new_v.even) & 0x7fffffffu, bits_of(new_v.odd) & 0x7fffffffu));
-    keep(m_tile + i, new_m);
-    keep(v_tile + i, new_v);
+    keep_pair(m_tile + i, new_m);
+    keep_pair(v_tile + i, new_v);
   }
   FS_INLINE void choose_scales() {
     const uint32_t v_largest = largest_lane(v_seen);
@@ -148,12 +150,8 @@ struct ByteStates {
     *m_scale = m_block.value;
     *v_scale = v_block.value;
   }
-  static FS_INLINE void keep(float* p, Pair x) {
-    ::store(p, x.even, All{});
-    ::store(p + kWidth, x.odd, All{});
-  }
-  FS_INLINE Pair load_m(int64_t i) const { return {load(m_tile + i, All{}), load(m_tile + i + kWidth, All{})}; }
-  FS_INLINE Pair load_v(int64_t i) const { return {load(v_tile + i, All{}), load(v_tile + i + kWidth, All{})}; }
+  FS_INLINE Pair load_m(int64_t i) const { return kept_pair(m_tile + i); }
+  FS_INLINE Pair load_v(int64_t i) const { return kept_pair(v_tile + i); }
   FS_INLINE void store(int64_t i, Pair new_m, Pair, Pair root) const {
     const PairBits noise = random_pair(key, first + i);
     store_m_codes(m + i, new_m, m_block, noise);
@@ -175,10 +173,10 @@ __attribute__((noinline)) void step_tile(const Place& place, const Coefficients&
   constexpr bool kClean = (__is_same(G, float) || Weight::kAnyNan) && !(Weight::kAnyNan && States::kAnyNan);
   const auto gradient = [&](int64_t i) {
     const Pair raw = load_pair(grad + i);
-    Pair g = {raw.even * c.grad_scale, raw.odd * c.grad_scale};
+    Pair g = {gradient_of(raw.even, c), gradient_of(raw.odd, c)};
     if (c.l2 != 0) {
       const Pair w = weight.load(i);
-      g = {g.even + c.l2 * w.even, g.odd + c.l2 * w.odd};
+      g = {add_decay(g.even, w.even, c), add_decay(g.odd, w.odd, c)};
     }
     return kClean ? Pair{canonical(g.even), canonical(g.odd)} : g;
   };
@@ -231,7 +229,8 @@ __attribute__((noinline)) void update(const Tile& whole, const Coefficients& coe
   const Tile tile = whole;  // a copy: stores through char might change `whole`
   for (int64_t i = 0; i < kTile; i += kWidth) {
     const vfloat w = load(tile.weight + i, All{}), old = load(tile.v + i, All{});
-    const vfloat g = load(tile.grad + i, All{}) * c.grad_scale + c.l2 * w;
+    vfloat g = gradient_of(load(tile.grad + i, All{}), c);
+    if (c.l2 != 0) g = add_decay(g, w, c);
     const vfloat m = next_m(load(tile.m + i, All{}), g, c), v = next_v(roots ? old * old : old, g, c);
     vfloat root = sqrt(v);
     store(tile.m + i, m, All{});

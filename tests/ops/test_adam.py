@@ -21,6 +21,14 @@ for_formats = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def slot_of(weight, weight_format="fp32", state_format="fp32", **options):
     weight = weight.bfloat16() if weight_format == "bf16" else weight
     return make_slot(weight.clone(), weight_format, state_format, **options)
@@ -125,7 +133,7 @@ def test_lookahead_interpolates_when_due(isa, weight_format, state_format, due):
         (torch.optim.AdamW, {"weight_decay": 0.1, "amsgrad": True, "maximize": True}),
     ],
 )
-def test_fp32_equals_torch_over_200_steps(isa, peer, options):
+def test_fp32_equals_torch_over_200_steps(isa, one_thread, peer, options):
     """Weights and m within 2 roundings of 1 or their own size, v within 8 ulp of each element."""
     weight = random(1501)
     theirs = torch.nn.Parameter(weight.clone())
@@ -148,7 +156,7 @@ def test_fp32_equals_torch_over_200_steps(isa, peer, options):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"])
 @pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
-def test_split_weights_follow_the_fp32_ones_to_the_bit(isa, dtype, decoupled):
+def test_split_weights_follow_the_fp32_ones_to_the_bit(isa, one_thread, dtype, decoupled):
     group = AdamGroup(lr=0.01, weight_decay=0.01, decoupled=decoupled)
     whole, halves = slot_of(random(1337)), slot_of(random(1337), "split")
     pairs = ParamList([whole]), ParamList([halves])
@@ -189,7 +197,7 @@ def test_8bit_codes_are_close_and_come_back_unchanged(name):
 
 
 @pytest.mark.parametrize("state_format", ["bf16", "8bit"])
-def test_rounding_of_states_is_unbiased(isa, state_format):
+def test_rounding_of_states_is_unbiased(isa, one_thread, state_format):
     """The mean of 40000 roundings of one value is that value within 5 standard errors."""
     n = 40000
     for value in (0.3, -0.0107, 1.7e-3):
@@ -376,7 +384,7 @@ def trained_loss(weight_format, state_format):
     return loss.item()
 
 
-def test_narrow_formats_reach_the_loss_of_fp32():
+def test_narrow_formats_reach_the_loss_of_fp32(one_thread):
     """Within 5 % of the loss that fp32 ends at, which is a tenth of the loss at the start."""
     best = trained_loss("fp32", "fp32")
     assert best < 0.2
