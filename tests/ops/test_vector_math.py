@@ -158,10 +158,9 @@ def test_layout_does_not_matter(isa, name, layout):
     assert torch.equal(dx, other_dx)
 
 
-@for_functions
-def test_results_larger_than_the_cache_are_the_same(isa, name):
-    x = domain(name).repeat(1, 50_000)  # 24 MB
-    assert torch.equal(function(name)(x)[:, -41:], function(name)(x[:, -41:]))
+def test_results_larger_than_the_cache_are_the_same(isa):
+    x = random(3, 41).repeat(1, 50_000)  # 24 MB
+    assert torch.equal(vector_math.exp(x)[:, -41:], vector_math.exp(x[:, -41:]))
 
 
 def test_the_number_of_threads_does_not_matter(isa):
