@@ -334,8 +334,8 @@ FS_KERNEL(dequantize_columns, const int8_t* q, const float* scale, void* y, int6
 
 /* ---- softmax.cc --------------------------------------------------------------------------------- */
 
-/* y = softmax(scale * x) row by row; a row of -infinity alone gives NaN. x, y (may alias x): dtype F32 or BF16,
- * [rows, cols]. block_rows > 0: a causal limit, row r sees the first min(cols, r % block_rows + offset + 1) columns,
+/* y = softmax(scale * x) row by row, scale >= 0; a row of -infinity alone gives NaN. x, y (may alias x): dtype F32 or
+ * BF16, [rows, cols]. block_rows > 0: a causal limit, row r sees the first min(cols, r % block_rows + offset + 1) columns,
  * offset >= 0; x is not read beyond them and y is 0 there. block_rows 0: no limit. */
 FS_KERNEL(softmax_forward, const void* x, void* y, int64_t rows, int64_t cols, float scale, int64_t block_rows,
           int64_t offset, int32_t dtype);

@@ -25,24 +25,53 @@ struct ExpScratch {
   float* row(int thread, bf16*) const { return base + thread * stride; }
 };
 
-// The largest value(i, lanes) over [0, n), or -infinity. NaN is passed over: it shows in the sum.
-template <class Value>
-FS_INLINE float max_of_row(int64_t n, const Value& value) {
+// The largest of x over [0, n), or -infinity. A NaN may be passed over: it shows in the sum.
+FS_INLINE float max_of_row(const float* x, int64_t n) {
   vfloat m0 = broadcast(-__builtin_inff()), m1 = m0, m2 = m0, m3 = m0;
   int64_t i = 0;
   for (; i + 4 * kWidth <= n; i += 4 * kWidth) {
-    m0 = max_of(value(i, All{}), m0);
-    m1 = max_of(value(i + kWidth, All{}), m1);
-    m2 = max_of(value(i + 2 * kWidth, All{}), m2);
-    m3 = max_of(value(i + 3 * kWidth, All{}), m3);
+    m0 = max_of(load(x + i, All{}), m0);
+    m1 = max_of(load(x + i + kWidth, All{}), m1);
+    m2 = max_of(load(x + i + 2 * kWidth, All{}), m2);
+    m3 = max_of(load(x + i + 3 * kWidth, All{}), m3);
   }
-  for (; i + kWidth <= n; i += kWidth) m0 = max_of(value(i, All{}), m0);
+  for (; i + kWidth <= n; i += kWidth) m0 = max_of(load(x + i, All{}), m0);
   if (i < n) {
     const First rest{n - i};
-    const vfloat last = value(i, rest);
-    m1 = max_of(lane_numbers() < static_cast<int32_t>(rest.count) ? last : m1, m1);
+    m1 = max_of(lane_numbers() < static_cast<int32_t>(rest.count) ? load(x + i, rest) : m1, m1);
   }
   return max_lane(max_of(max_of(m0, m1), max_of(m2, m3)));
+}
+
+// bf16 without widening: as integers, numbers of positive sign are in order, and those of negative sign in reverse. So
+// the largest signed pattern is the maximum, unless all are negative: then it is the smallest unsigned one.
+FS_INLINE float max_of_row(const bf16* x, int64_t n) {
+  typedef int16_t Signed __attribute__((vector_size(4 * kWidth)));
+  typedef uint16_t Unsigned __attribute__((vector_size(4 * kWidth)));
+  constexpr int64_t kLanes = 2 * kWidth;
+  int16_t largest = INT16_MIN;
+  uint16_t smallest = 0xff80;  // -infinity, and every NaN of negative sign is above it
+  int64_t i = 0;
+  if (n >= kLanes) {
+    Signed s = Signed{} + largest;
+    Unsigned u = Unsigned{} + smallest;
+    for (; i + kLanes <= n; i += kLanes) {
+      Signed v;
+      memcpy(&v, x + i, sizeof(v));
+      s = v > s ? v : s;
+      u = (Unsigned)v < u ? (Unsigned)v : u;
+    }
+    for (int l = 0; l < kLanes; ++l) {
+      largest = s[l] > largest ? s[l] : largest;
+      smallest = u[l] < smallest ? u[l] : smallest;
+    }
+  }
+  for (; i < n; ++i) {
+    const int16_t v = static_cast<int16_t>(x[i]);
+    largest = v > largest ? v : largest;
+    smallest = x[i] < smallest ? x[i] : smallest;
+  }
+  return bf16_to_float(largest >= 0 ? static_cast<bf16>(largest) : smallest);
 }
 
 // Sum of term(i, lanes) over the vectors of [begin, end); begin is a multiple of kWidth. Two partial sums and not the

@@ -18,7 +18,7 @@ struct Smoothing {
 template <class T>
 FS_INLINE float cross_entropy_row(const T* x, int64_t target, T* dlogits, float* e, float scale, Smoothing smoothing,
                                   int64_t classes) {
-  const float max = max_of_row(classes, [=](int64_t i, auto lanes) { return load(x + i, lanes); });
+  const float max = max_of_row(x, classes);
   const float at_target = load(x + target, First{1})[0] - max;
   float sum_shifted = 0;
   if (smoothing.each > 0)  // apart: one more addition in the loop below, and rows without smoothing would pay it

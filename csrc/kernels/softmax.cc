@@ -21,9 +21,9 @@ FS_INLINE void hide(T* y, int64_t from, int64_t cols) {
 // e: the row of fp32 exponentials; may be y itself when that is fp32.
 template <class T>
 FS_INLINE void softmax_row(const T* x, T* y, float* e, float scale, int64_t n) {
-  const float max = max_of_row(n, [=](int64_t i, auto lanes) { return load(x + i, lanes) * scale; });
+  const float max = max_of_row(x, n);
   const float sum = sum_in_blocks(0, n, [=](int64_t i, auto lanes) {
-    const vfloat value = exp_nonpositive(load(x + i, lanes) * scale - max);
+    const vfloat value = exp_nonpositive((load(x + i, lanes) - max) * scale);
     store(e + i, value, lanes);
     return value;
   });

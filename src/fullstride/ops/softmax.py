@@ -69,7 +69,7 @@ def softmax(x: Tensor, scale: float = 1.0, causal_offset: int | None = None) -> 
         raise ValueError(f"softmax: expected x [..., rows, cols] with causal_offset, got {tuple(x.shape)}")
     elif causal_offset < 0:
         raise ValueError(f"softmax: expected causal_offset >= 0, or the first row sees nothing, got {causal_offset}")
-    if not takes_kernel(x):
+    if scale < 0 or not takes_kernel(x):
         return softmax_reference(x, scale, causal_offset)
     if needs_grad(x):
         return SoftmaxFunction.apply(x, scale, causal_offset)
