@@ -11,6 +11,9 @@
 #ifdef _OPENMP
 #include <omp.h>
 #endif
+#if !defined(_WIN32)
+#include <pthread.h>
+#endif
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -55,6 +58,13 @@ struct FlushGuard {
   }
 };
 
+// fork() copies the record of the pool but not its threads, and libgomp then waits for them forever (GCC bug 60035). So
+// kernels in a child process, a worker of torch's DataLoader for one, stay on the thread that calls them.
+std::atomic<bool> forked{false};
+#if !defined(_WIN32)
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+#endif
+
 struct Scratch {
   void* data = nullptr;
   int64_t size = 0;
@@ -68,7 +78,7 @@ extern "C" {
 
 int32_t fs_max_threads(void) {
 #ifdef _OPENMP
-  return omp_in_parallel() ? 1 : omp_get_max_threads();
+  return forked.load(std::memory_order_relaxed) || omp_in_parallel() ? 1 : omp_get_max_threads();
 #else
   return 1;
 #endif
@@ -78,7 +88,7 @@ void fs_set_flush_denormals(int32_t on) { flush_denormals.store(on != 0); }
 
 void fs_flush_denormals_everywhere(int32_t on) {
 #ifdef _OPENMP
-#pragma omp parallel
+#pragma omp parallel if (fs_max_threads() > 1)
 #endif
   set_mode(on ? get_mode() | kFlush : get_mode() & ~kFlush);
 }
