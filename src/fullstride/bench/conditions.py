@@ -1,5 +1,6 @@
 """Where, when and on what a measurement was taken: without it a figure cannot be compared with another."""
 
+import os
 import time
 from typing import Any
 
@@ -17,6 +18,7 @@ def conditions() -> dict[str, Any]:
         "cpu": machine.model,
         "usable_cores": machine.num_usable,
         "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 1),  # of the last minute: well above 0, others were measured too
         "isa": _native.isa(),
         "torch": torch.__version__,
         "heap": ("kept: " if heap.kept else "not kept: ") + heap.note,

@@ -13,7 +13,7 @@ GB/s: bytes that must move, and their share of what the machine reaches with the
 
 def lines(result: Result) -> list[str]:
     """One line for the kernel and its first peer, one more for each other peer."""
-    own = f"  {result.case:<52} {result.milliseconds:>9.3f} ms"
+    own = f"  {result.case:<56} {result.milliseconds:>9.3f} ms"
     peers = [_peer(peer) for peer in result.peers] or [""]
     first = f"{own}  {peers[0]:<62} {_bandwidth(result)}".rstrip()
     return [first, *(f"{'':<{len(own)}}  {peer}" for peer in peers[1:])]

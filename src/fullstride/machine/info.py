@@ -5,7 +5,7 @@ collect() gives, all sizes in bytes:
     fullstride  version, commit
     cpu         model, architecture
     features    instruction set -> whether the CPU has it
-    cores       logical, physical, threads_per_core, affinity, quota (null: none), usable
+    cores       logical, physical, threads_per_core, affinity, quota (null: none), usable, load (of the last minute)
     caches      list of level, kind, bytes, num_sharing, num_instances
     numa        list of number, cpus, memory_bytes
     memory      total, limit (by cgroup, null: none), huge_pages, allocator, resident, peak
@@ -14,6 +14,7 @@ collect() gives, all sizes in bytes:
     measured    gflops (by precision), gigabytes_per_second (by mix: see probe.py); absent when not asked for
 """
 
+import os
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +36,7 @@ def collect(measure: bool = True) -> dict[str, Any]:
         "cores": {
             "logical": machine.num_logical, "physical": machine.num_physical,
             "threads_per_core": machine.threads_per_core, "affinity": machine.num_affinity,
-            "quota": machine.quota, "usable": machine.num_usable,
+            "quota": machine.quota, "usable": machine.num_usable, "load": round(os.getloadavg()[0], 1),
         },
         "caches": [asdict(cache) for cache in machine.caches],
         "numa": [asdict(node) for node in machine.nodes],
@@ -94,6 +95,7 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", _features(facts["features"])),
         ("cores", f"{cores['usable']} usable: {cores['affinity']} by affinity, {quota}"),
         ("", f"{cores['logical']} logical, {cores['physical']} physical, {cores['threads_per_core']} a core"),
+        ("", f"load {cores['load']}: measured rates are those of an idle machine only where this is near 0"),
     ]
     for i, cache in enumerate(facts["caches"]):
         label = f"L{cache['level']}{'d' if cache['kind'] == 'data' else ''}"

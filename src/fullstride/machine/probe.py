@@ -51,7 +51,10 @@ def stream(mix: str) -> Stream:
     if mix not in MIXES:
         raise ValueError(f"no mix {mix!r} of reads and writes; there are: {', '.join(MIXES)}")
     candidates = _candidates(mix, _buffers())
-    return min(candidates, key=lambda candidate: _best(candidate.run, 0.15))
+    best = [float("inf")] * len(candidates)
+    for _ in range(8):  # in turns: what else runs here then meets both
+        best = [min(seconds, _once(candidate.run)) for seconds, candidate in zip(best, candidates, strict=True)]
+    return candidates[best.index(min(best))]
 
 
 def products(seconds: float = 0.15) -> dict[str, float]:
