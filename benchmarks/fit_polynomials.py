@@ -1,4 +1,4 @@
-"""Fits the polynomials of csrc/vector_math.h and prints their coefficients, lowest power first.
+"""Fits the polynomials of csrc/vector_math.h and csrc/activations.h and prints their coefficients, lowest power first.
 
     python benchmarks/fit_polynomials.py
 
@@ -78,6 +78,19 @@ def main() -> None:
     show("sin: (sin(r) / r - 1) / r^2 in r^2", sin, 0, quarter, 3, lambda u: u)
     cos = series(lambda u: (np.cos(root(u)) - 1 + u / 2) / u**2, [1 / 24, -1 / 720, 1 / 40320], 1e-2)
     show("cos: (cos(r) - 1 + r^2 / 2) / r^4 in r^2", cos, 0, quarter, 2, lambda u: u**2 / np.cos(root(u)))
+
+    # activations.h
+    short = series(lambda r: np.expm1(r) / r, [1, 1 / 2, 1 / 6, 1 / 24], 1e-4)
+    show("exp_minus: (e^r - 1) / r", short, -half_ln2, half_ln2, 4, lambda r: np.abs(r) / np.exp(r))
+
+    def tail(t: np.ndarray) -> np.ndarray:
+        x = (1 / t - 1) / 0.3
+        return erfc(x / root(2)) * np.exp(x**2 / 2) / 2 / t
+
+    def tail_weight(t: np.ndarray) -> np.ndarray:  # relative error, a tenth of it far out, where the tail is tiny
+        return (0.9 * np.exp(-(((1 / t - 1) / 0.3) ** 2) / 2) + 0.1) / tail(t)
+
+    show("gelu: Phi(-x) e^(x^2 / 2) / t in t = 1 / (1 + 0.3 x)", tail, 1 / (1 + 0.3 * 13.3), 1, 7, tail_weight)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 //
 // Sixteen bf16 are eight words with an even element in the lower half and an odd one in the upper half: one shift and
 // one mask make two fp32 vectors of them, and one blend puts the results back. Widening and narrowing in order
-// (simd.h) takes a shuffle or two for each vector; without them SwiGLU in bf16 is as fast as in fp32, in cache.
+// (simd.h) takes a shuffle or two for each vector. SwiGLU in cache on one Zen 4 core without AVX-512: forward 0.80 ->
+// 0.53 ns an element, backward 1.52 -> 0.92.
 #pragma once
 #include "simd.h"
 

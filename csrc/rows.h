@@ -1,41 +1,8 @@
-// What kernels over matrices share: how a matrix is cut for the threads, and scratch for parameter vectors and sums
-// over rows.
+// How a matrix is cut for the threads.
 #pragma once
 #include "kernel.h"
 
 namespace {
-
-// Scratch of one call: fp32 copies of parameter vectors, then fp32 accumulators of that length for each thread.
-struct RowScratch {
-  int64_t cols, stride;
-  int threads, num_vectors, per_thread;
-  float* base;
-
-  RowScratch(int64_t cols, int threads, int num_vectors, int per_thread)
-      : cols(cols), stride((cols + 15) / 16 * 16), threads(threads), num_vectors(num_vectors), per_thread(per_thread) {
-    base = static_cast<float*>(fs_internal_scratch((num_vectors + threads * per_thread) * stride * 4));
-  }
-
-  // A parameter vector as floats; NULL stays NULL.
-  const float* vector(int which, const void* source, int32_t dtype) const {
-    if (!source || dtype == FS_F32) return static_cast<const float*>(source);
-    float* copy = base + which * stride;
-    const bf16* from = static_cast<const bf16*>(source);
-    for_vectors(cols, [=](int64_t i, auto lanes) { store(copy + i, load(from + i, lanes), lanes); });
-    return copy;
-  }
-  float* accumulator(int thread, int which) const {
-    return base + (num_vectors + static_cast<int64_t>(thread) * per_thread + which) * stride;
-  }
-  // out = that accumulator summed over the threads, in their order.
-  void add_up(int which, float* out) const {
-    for_vectors(cols, [&](int64_t i, auto lanes) {
-      vfloat total = {};
-      for (int t = 0; t < threads; ++t) total += load(accumulator(t, which) + i, lanes);
-      store(out + i, total, lanes);
-    });
-  }
-};
 
 // A matrix cut into one block a thread: of whole rows where there are enough of them, else of columns.
 struct Blocks {

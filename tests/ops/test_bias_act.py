@@ -126,7 +126,7 @@ def test_reference_passes_gradcheck(activation):
 def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"expected bias of shape \(8,\).* got \(7,\)"):
         bias_act(torch.ones(2, 8), torch.ones(7))
-    with pytest.raises(ValueError, match="expected an activation of none, relu.* got 'swish'"):
+    with pytest.raises(ValueError, match=r"expected an activation of none, relu.* got 'swish'"):
         bias_act(torch.ones(2, 8), activation="swish")
     with pytest.raises(ValueError, match="got a scalar"):
         bias_act(torch.tensor(1.0))
