@@ -73,7 +73,6 @@ def test_a_variant_that_cannot_run_is_an_error_naming_those_that_can(wish):
 def test_use_isa_puts_the_variant_back_even_after_an_error():
     before = _native.isa()
     with pytest.raises(ZeroDivisionError), _native.use_isa("portable"):
-        assert _native.isa() == "portable"
         raise ZeroDivisionError
     assert _native.isa() == before
     with pytest.raises(ValueError, match="ISA 'sse9' cannot run here"), _native.use_isa("sse9"):

@@ -1,12 +1,11 @@
 // Embedding: lookup of rows, and the deterministic sum of gradients into the rows they came from.
+#include "around_cache.h"
 #include "kernel.h"
 
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
 constexpr int64_t kEmbeddingGrain = 16384;
-// Results beyond this do not stay in the cache anyway, and are written around it.
-constexpr int64_t kAroundCacheBytes = 16 << 20;
 constexpr int64_t kTile = 1024;        // columns summed at a time; the sums stay in the level 1 cache
 constexpr int64_t kColumnQuantum = 64;  // a row is cut between threads only at multiples of this
 
@@ -132,7 +131,7 @@ void sum_part(const Line& line, const Groups& groups, const T* dy, Out* dweight,
 FS_DEFINE(embedding_forward)(const void* indices, const void* weight, void* out, int64_t* bad, int64_t numel,
                              int64_t vocab, int64_t dim, int32_t narrow, int32_t dtype) {
   const int64_t bytes = dim * (dtype == FS_F32 ? 4 : 2);
-  const bool around_cache = numel * bytes > kAroundCacheBytes;
+  const bool around_cache = goes_around_cache(numel * bytes, weight, out);
   const int64_t grain = grain_rows(kEmbeddingGrain, dim);
   const int threads = static_cast<int>(max_of(1, fs_internal_num_threads(numel, grain)));
   int64_t* first_bad = static_cast<int64_t*>(fs_internal_scratch(threads * static_cast<int64_t>(sizeof(int64_t))));
@@ -159,7 +158,8 @@ FS_DEFINE(embedding_backward)(const void* indices, const void* dy, void* dweight
                               int64_t dim, int64_t padding, int32_t accumulate, int32_t narrow, int32_t dtype,
                               int32_t dweight_dtype) {
   if (vocab <= 0 || dim <= 0) return;
-  const bool around_cache = !accumulate && vocab * dim * (dweight_dtype == FS_F32 ? 4 : 2) > kAroundCacheBytes;
+  const int64_t bytes = vocab * dim * (dweight_dtype == FS_F32 ? 4 : 2);
+  const bool around_cache = !accumulate && goes_around_cache(bytes, dy, dweight);
   with_indices(indices, narrow, [&](const auto* rows) {
     const Groups groups(rows, numel, vocab, padding);
     const Line line = {groups.start, vocab, dim, accumulate ? 0 : 1};

@@ -1,12 +1,11 @@
 // Rotary position embedding, forward and backward: the backward rotation is the same one by the negative angle.
+#include "around_cache.h"
 #include "kernel.h"
 
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
 constexpr int64_t kRopeGrain = 16384;
-// Results beyond this do not stay in the cache anyway, and are written around it.
-constexpr int64_t kAroundCacheBytes = 16 << 20;
 constexpr int64_t kTile = 2048;  // elements computed before they are written around the cache
 // Where a head's positions are adjacent, so many of them are done for one head after the other, with the angles of all in
 // the level 2 cache. Shorter pieces of each head stay in level 1, but 256 positions ran at 0.6 of this speed (Zen 4).
@@ -181,7 +180,7 @@ FS_DEFINE(rope)(const void* x, void* y, const float* cos, const float* sin, cons
   if (head_dim <= 0 || heads <= 0) return;
   const int64_t bytes = batch * seq * heads * head_dim * (dtype == FS_F32 ? 4 : 2);
   const Rope rope = {cos, sin, positions, seq, heads, head_dim, rotary_dim / 2, offset, backward ? -1.0f : 1.0f,
-                     bytes > kAroundCacheBytes && x != y && head_dim <= kTile};
+                     goes_around_cache(bytes, x, y) && head_dim <= kTile};
   const bool heads_adjacent = y_head_stride <= y_seq_stride;
   const int64_t block = heads_adjacent ? 1 : min_of(seq, kPositionBlock);
   const int64_t grain = grain_rows(kRopeGrain, heads * head_dim);

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
-from ._tensors import kernel_dtype, takes_kernel
+from ._tensors import kernel_dtype, needs_grad, takes_kernel
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -22,32 +22,37 @@ def embedding_reference(indices: Tensor, weight: Tensor, padding_idx: int | None
     return F.embedding(indices, weight, padding_idx)
 
 
+def _lookup(indices: Tensor, weight: Tensor) -> Tensor:
+    """The rows at these contiguous indices."""
+    weight = weight.contiguous()
+    vocab, dim = weight.shape
+    y = weight.new_empty(*indices.shape, dim)
+    bad = ctypes.c_int64(-1)
+    _native.kernels.embedding_forward(
+        indices.data_ptr(), weight.data_ptr(), y.data_ptr(), ctypes.byref(bad), indices.numel(), vocab, dim,
+        indices.dtype == torch.int32, kernel_dtype(weight),
+    )  # fmt: skip
+    if bad.value >= 0:
+        index = indices.flatten()[bad.value].item()
+        raise IndexError(
+            f"embedding: expected indices in [0, {vocab}), the rows of weight, got {index} at place {bad.value};"
+            " check the vocabulary of the data against that of the model"
+        )
+    return y
+
+
 class EmbeddingFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, indices, weight, padding):  # type: ignore[no-untyped-def]
-        indices, weight = indices.contiguous(), weight.contiguous()
-        vocab, dim = weight.shape
-        y = torch.empty(*indices.shape, dim, dtype=weight.dtype)
-        bad = ctypes.c_int64(-1)
-        _native.kernels.embedding_forward(
-            indices.data_ptr(), weight.data_ptr(), y.data_ptr(), ctypes.byref(bad), indices.numel(), vocab, dim,
-            indices.dtype == torch.int32, kernel_dtype(weight),
-        )  # fmt: skip
-        if bad.value >= 0:
-            index = indices.flatten()[bad.value].item()
-            raise IndexError(
-                f"embedding: expected indices in [0, {vocab}), the rows of weight, got {index} at place {bad.value};"
-                f" check the vocabulary of the data against that of the model"
-            )
         ctx.save_for_backward(indices)
-        ctx.padding, ctx.shape, ctx.dtype = padding, weight.shape, weight.dtype
-        return y
+        ctx.padding, ctx.shape = padding, weight.shape
+        return _lookup(indices, weight)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         (indices,) = ctx.saved_tensors
-        dweight = torch.empty(ctx.shape, dtype=ctx.dtype)
+        dweight = dy.new_empty(ctx.shape)
         _sum_rows(dweight, indices, dy.contiguous(), ctx.padding, accumulate=False)
         return None, dweight, None
 
@@ -63,10 +68,13 @@ def _sum_rows(dweight: Tensor, indices: Tensor, dy: Tensor, padding: int, accumu
 def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """weight[indices], [*, dim] for indices of any shape; the row `padding_idx` gets no gradient."""
     padding = _check("embedding", indices, weight, padding_idx)
-    if takes_kernel(weight) and _plain(indices):
+    if not (takes_kernel(weight) and _plain(indices)):
+        return embedding_reference(indices, weight, padding_idx)
+    indices = indices.contiguous()
+    if needs_grad(weight):
         y: Tensor = EmbeddingFunction.apply(indices, weight, padding)
         return y
-    return embedding_reference(indices, weight, padding_idx)
+    return _lookup(indices, weight)
 
 
 def accumulate_embedding_gradient(dweight: Tensor, indices: Tensor, dy: Tensor, padding_idx: int | None = None) -> None:

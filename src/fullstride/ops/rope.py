@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .. import _native
-from ._tensors import contiguous, kernel_dtype, pointer, takes_kernel
+from ._tensors import contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
 
 
 def rope_tables(num_positions: int, head_dim: int, base: float = 10000.0) -> tuple[Tensor, Tensor]:
@@ -38,27 +38,36 @@ def rope_reference(
     return torch.cat((y, rest), dim=-1).to(x.dtype)
 
 
+def _turn(
+    x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, offset: int, positions: Tensor | None, seq_dim: int,
+    inverse: bool,
+) -> Tensor:  # fmt: skip
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    y = torch.empty_like(x)  # of the same layout, if x is dense in any order
+    shape, x_strides, y_strides = x.shape, x.stride(), y.stride()
+    seq, head = seq_dim, 3 - seq_dim
+    _native.kernels.rope(
+        x.data_ptr(), y.data_ptr(), cos.data_ptr(), sin.data_ptr(), pointer(positions),
+        shape[0], shape[seq], shape[head], shape[3], 2 * cos.shape[1],
+        x_strides[0], x_strides[seq], x_strides[head], y_strides[0], y_strides[seq], y_strides[head],
+        offset, interleaved, inverse, kernel_dtype(x),
+    )  # fmt: skip
+    return y
+
+
 class RopeFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, cos, sin, interleaved, offset, positions, seq_dim, inverse):  # type: ignore[no-untyped-def]
-        x = x if x.stride(-1) == 1 else x.contiguous()
-        y = torch.empty_like(x)  # of the same layout, if x is dense in any order
-        seq, head = seq_dim, 3 - seq_dim
-        _native.kernels.rope(
-            x.data_ptr(), y.data_ptr(), cos.data_ptr(), sin.data_ptr(), pointer(positions),
-            x.shape[0], x.shape[seq], x.shape[head], x.shape[3], 2 * cos.shape[1],
-            x.stride(0), x.stride(seq), x.stride(head), y.stride(0), y.stride(seq), y.stride(head),
-            offset, interleaved, inverse, kernel_dtype(x),
-        )  # fmt: skip
         ctx.save_for_backward(cos, sin, positions)
         ctx.arguments = interleaved, offset, seq_dim, inverse
-        return y
+        return _turn(x, cos, sin, interleaved, offset, positions, seq_dim, inverse)
 
     @staticmethod
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         cos, sin, positions = ctx.saved_tensors
         interleaved, offset, seq_dim, inverse = ctx.arguments
-        dx = RopeFunction.apply(dy, cos, sin, interleaved, offset, positions, seq_dim, not inverse)
+        turn = RopeFunction.apply if needs_grad(dy) else _turn
+        dx = turn(dy, cos, sin, interleaved, offset, positions, seq_dim, not inverse)
         return dx, None, None, None, None, None, None, None
 
 
@@ -76,7 +85,8 @@ def rope(
     fixed = cos.dtype == torch.float32 and not (cos.requires_grad or sin.requires_grad)
     if fixed and takes_kernel(x) and takes_kernel(cos, sin):
         cos, sin, positions = cos.contiguous(), sin.contiguous(), contiguous(positions)
-        y: Tensor = RopeFunction.apply(x, cos, sin, interleaved, offset, positions, seq_dim, False)
+        turn = RopeFunction.apply if needs_grad(x) else _turn
+        y: Tensor = turn(x, cos, sin, interleaved, offset, positions, seq_dim, False)
         return y
     return rope_reference(x, cos, sin, interleaved, offset, positions, seq_dim)
 
