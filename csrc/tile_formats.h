@@ -38,11 +38,11 @@ struct PairBits {
 
 FS_INLINE Pair load_pair(const float* p) {
   const vfloat a = load(p, All{}), b = load(p + kWidth, All{});
-  return {__builtin_shufflevector(a, b, FS_EVENS), __builtin_shufflevector(a, b, FS_ODDS)};
+  return {FS_SHUFFLE(a, b, FS_EVENS), FS_SHUFFLE(a, b, FS_ODDS)};
 }
 FS_INLINE void store_pair(float* p, Pair x) {
-  store(p, __builtin_shufflevector(x.even, x.odd, FS_FRONT), All{});
-  store(p + kWidth, __builtin_shufflevector(x.even, x.odd, FS_BACK), All{});
+  store(p, FS_SHUFFLE(x.even, x.odd, FS_FRONT), All{});
+  store(p + kWidth, FS_SHUFFLE(x.even, x.odd, FS_BACK), All{});
 }
 FS_INLINE Pair load_pair(const bf16* p) {
   const vuint both = load_lanes<vuint>(p, All{});
