@@ -30,7 +30,8 @@ FS_INLINE void with_indices(const void* indices, int32_t narrow, const Body& bod
 }
 
 // The occurrences of each row's index in rising order, by a counting sort: those of row v are
-// order[start[v]] .. order[start[v + 1] - 1]. Serial: its time was under 1 % of the sums' at 8192 x 768.
+// order[start[v]] .. order[start[v + 1] - 1]. Serial: all but the sums took
+// 0.3 of 7.2 ms on one core, for 8192 tokens and a table of 32000 x 768.
 struct Groups {
   int64_t *start, *order;
 
