@@ -47,10 +47,10 @@ FS_INLINE vuint indices_from(int64_t first) { return (vuint)lane_numbers() + sta
 FS_INLINE vuint stochastic_bf16_bits(vfloat x, vuint noise) {
   const vuint u = bits_of(x);
   const vuint rounded = u + (noise & 0xffffu);
-  const vint special = (u & 0x7f800000u) == 0x7f800000u;
-  const vint overflow = (rounded & 0x7f800000u) == 0x7f800000u;
+  const vint top = (vint)(u & 0x7fffffffu) > 0x7f7f0000;  // beyond it a carry leaves the finite numbers; rare
+  if (!any(top)) return rounded >> 16;
   const vuint kept = (x != x) ? u | 0x400000u : u;
-  return ((special | overflow) ? kept : rounded) >> 16;
+  return (top ? kept : rounded) >> 16;
 }
 
 }  // namespace
