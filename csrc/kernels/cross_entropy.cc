@@ -37,8 +37,9 @@ FS_INLINE float cross_entropy_row(const T* x, int64_t target, T* dlogits, float*
   const float sum = others + exp_target;
   if (dlogits) {
     const float factor = scale / sum, each = scale * smoothing.each;
-    for_vectors(classes,
-                [=](int64_t i, auto lanes) { store(dlogits + i, load(e + i, lanes) * factor - each, lanes); });
+    for_vectors(classes, [=](int64_t i, auto lanes) {
+      store_result(dlogits + i, load(e + i, lanes) * factor - each, lanes);
+    });
     // p - q at the target, from the side that does not cancel: p - 1 is -others / sum.
     const bool confident = exp_target > others;
     const float gradient = confident ? (1 - smoothing.target) - others / sum : exp_target / sum - smoothing.target;

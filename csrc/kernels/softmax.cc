@@ -28,7 +28,7 @@ FS_INLINE void softmax_row(const T* x, T* y, float* e, float scale, int64_t n) {
     return value;
   });
   const float factor = 1 / sum;
-  for_vectors(n, [=](int64_t i, auto lanes) { store(y + i, load(e + i, lanes) * factor, lanes); });
+  for_vectors(n, [=](int64_t i, auto lanes) { store_result(y + i, load(e + i, lanes) * factor, lanes); });
 }
 
 template <class T>
@@ -36,7 +36,7 @@ FS_INLINE void softmax_backward_row(const T* dy, const T* y, T* dx, float scale,
   const float dot =
       sum_in_blocks(0, n, [=](int64_t i, auto lanes) { return load(dy + i, lanes) * load(y + i, lanes); });
   for_vectors(n, [=](int64_t i, auto lanes) {
-    store(dx + i, scale * load(y + i, lanes) * (load(dy + i, lanes) - dot), lanes);
+    store_result(dx + i, scale * load(y + i, lanes) * (load(dy + i, lanes) - dot), lanes);
   });
 }
 

@@ -77,7 +77,7 @@ class CrossEntropyFunction(torch.autograd.Function):
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
         (dlogits,) = ctx.saved_tensors
         uniform = not any(dloss.stride())  # one number for all rows: a scalar, or the expanded gradient of a sum
-        if uniform and dloss.numel() and dloss.view(-1)[0] == 1:
+        if uniform and dloss.numel() and dloss.as_strided((), ()).item() == 1:
             return dlogits, None, None, None, None, None
         # In place there is no second buffer to spare: a second backward pass then raises by the version.
         out = dlogits if ctx.overwrite else torch.empty_like(dlogits)
