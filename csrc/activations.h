@@ -49,7 +49,8 @@ struct Silu {
   }
 };
 
-// x (1 + tanh(w / 2)) / 2 = x s with s = 1 / (1 + e^-w), w = sqrt(8 / pi) (x + 0.044715 x^3);  slope s + x s (1 - s) w'.
+// x (1 + tanh(w / 2)) / 2 = x s with s = 1 / (1 + e^-w), w = sqrt(8 / pi) (x + 0.044715 x^3);
+// slope s + x s (1 - s) w'.
 // This way around nothing cancels at negative x. Limits on x and not on w, so that w' is finite wherever x is.
 struct GeluTanh {
   static constexpr float kLinear = 1.59576912f, kCubic = 0.0713548163f;

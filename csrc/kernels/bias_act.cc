@@ -32,7 +32,8 @@ FS_INLINE float as_float(bf16 x) { return bf16_to_float(x); }
 
 // The bias of columns begin to end in fp32, in the order of pairs of T, zeros behind it up to a whole pair.
 template <class T>
-FS_INLINE void copy_bias(const Folded& shape, const void* bias, int32_t dtype, int64_t begin, int64_t end, float* copy) {
+FS_INLINE void copy_bias(const Folded& shape, const void* bias, int32_t dtype, int64_t begin, int64_t end,
+                         float* copy) {
   with_type(dtype, [&](auto type) {
     using B = decltype(type);
     const B* from = static_cast<const B*>(bias);
@@ -45,7 +46,8 @@ FS_INLINE void copy_bias(const Folded& shape, const void* bias, int32_t dtype, i
         store_pair(copy, load_pair(from + at));
       } else {
         float natural[kPair] = {};
-        for (int64_t l = 0; l < min_of(kPair, end - at); ++l, column = column + 1 < shape.bias_cols() ? column + 1 : 0) {
+        const int64_t n = min_of(kPair, end - at);
+        for (int64_t l = 0; l < n; ++l, column = column + 1 < shape.bias_cols() ? column + 1 : 0) {
           const float value = as_float(from[shape.times == 1 ? at + l : column]);
           natural[l] = value == value ? value : __builtin_nanf("");  // the form of NaN that store_pair asks for
         }

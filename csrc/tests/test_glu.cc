@@ -46,8 +46,8 @@ static void halves_equal_two_tensors(int isa, const std::vector<T>& x, const std
     KERNEL(glu_forward)(gate.data(), cols, up.data(), cols, y.data(), rows, cols, activation, dtype);
     KERNEL(glu_forward)(x.data(), 2 * cols, x.data() + cols, 2 * cols, y_halves.data(), rows, cols, activation, dtype);
     CHECK(y == y_halves);
-    KERNEL(glu_backward)(dy.data(), gate.data(), cols, up.data(), cols, dgate.data(), cols, dup.data(), cols, rows, cols,
-                         activation, dtype);
+    KERNEL(glu_backward)(dy.data(), gate.data(), cols, up.data(), cols, dgate.data(), cols, dup.data(), cols, rows,
+                         cols, activation, dtype);
     KERNEL(glu_backward)(dy.data(), x.data(), 2 * cols, x.data() + cols, 2 * cols, dx.data(), 2 * cols,
                          dx.data() + cols, 2 * cols, rows, cols, activation, dtype);
     auto in_place = x;
