@@ -78,8 +78,8 @@ FS_DEFINE(cross_entropy)(const void* logits, const int64_t* target, void* dlogit
           if (d) memset(d, 0, sizeof(T) * static_cast<size_t>(classes));
           continue;
         }
-        losses[r] = cross_entropy_row(row<T>(logits, r, classes), target[r], d, scratch.row(thread, d), scale, smoothing,
-                                      classes);
+        losses[r] = cross_entropy_row(row<T>(logits, r, classes), target[r], d, scratch.row(thread, d), scale,
+                                      smoothing, classes);
       }
     });
   });

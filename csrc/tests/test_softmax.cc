@@ -34,10 +34,12 @@ TEST(softmax, equals_double_arithmetic) {
       auto inplace = x;
       KERNEL(softmax_forward)(inplace.data(), inplace.data(), rows, cols, scale, block_rows, offset, FS_F32);
       CHECK(inplace == y);
-      KERNEL(softmax_backward)(dy.data(), inplace.data(), inplace.data(), rows, cols, scale, block_rows, offset, FS_F32);
+      KERNEL(softmax_backward)(dy.data(), inplace.data(), inplace.data(), rows, cols, scale, block_rows, offset,
+                               FS_F32);
       CHECK(inplace == dx);
       inplace = dy;
-      KERNEL(softmax_backward)(inplace.data(), y.data(), inplace.data(), rows, cols, scale, block_rows, offset, FS_F32);
+      KERNEL(softmax_backward)(inplace.data(), y.data(), inplace.data(), rows, cols, scale, block_rows, offset,
+                               FS_F32);
       CHECK(inplace == dx);
     }
 }
