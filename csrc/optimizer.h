@@ -13,6 +13,10 @@
 
 namespace {
 
+// ops/_optimizer.py mirrors these.
+static_assert(sizeof(fs_param) == 120 && sizeof(fs_adam_group) == 56);
+static_assert(sizeof(fs_sgd_group) == 40 && sizeof(fs_lamb_group) == 48);
+
 constexpr int64_t kChunk = 16 * kTile;  // divides 2^32, so that one random key serves a chunk
 // Elements that are worth a thread: see benchmarks/thresholds.md.
 constexpr int64_t kOptimizerGrain = 16384;
@@ -190,6 +194,16 @@ FS_INLINE void store_weight(const fs_param& p, const Address& at, const Tile& ti
     draw_noise(keys.weight, first, buffer.noise);
     encode_bf16<false>(tile.weight, weight, buffer.noise);
   }
+}
+
+// x as it would be in memory: keeps the compiler from fusing the product before it with the addition after it.
+FS_INLINE vfloat rounded(vfloat x) {
+#if defined(__x86_64__)
+  asm("" : "+x"(x));
+#elif defined(__aarch64__)
+  asm("" : "+w"(x));
+#endif
+  return x;
 }
 
 // ---- a whole step --------------------------------------------------------------------------------------------------

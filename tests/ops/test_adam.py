@@ -58,7 +58,7 @@ def assert_same_bits(a, b):
         assert torch.equal(a[name].view(torch.uint8), b[name].view(torch.uint8)), name
 
 
-# ---- kernel and reference ------------------------------------------------------------------------------------------------
+# ---- kernel and reference ----------------------------------------------------------------------------------------
 
 
 @for_formats
@@ -120,7 +120,7 @@ def test_lookahead_interpolates_when_due(isa, weight_format, state_format, due):
     assert torch.equal(ours.m, plain.m)
 
 
-# ---- torch.optim ---------------------------------------------------------------------------------------------------------
+# ---- torch.optim -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_split_weights_follow_the_fp32_ones_to_the_bit(isa, one_thread, dtype, d
     assert torch.equal(halves.v, whole.v)
 
 
-# ---- formats -------------------------------------------------------------------------------------------------------------
+# ---- formats -----------------------------------------------------------------------------------------------------
 
 
 def test_split_and_merge_keep_every_bit():
@@ -235,7 +235,7 @@ def test_bits_follow_from_seed_step_and_stream(isa, weight_format, state_format)
         assert not torch.equal(first.v, other.v)
 
 
-# ---- lists ---------------------------------------------------------------------------------------------------------------
+# ---- lists -------------------------------------------------------------------------------------------------------
 
 
 def mixed_list():
@@ -332,7 +332,7 @@ def test_a_bad_gradient_shows(isa, weight_format, state_format, value):
     assert (~slot.load_state("v").isfinite()).sum() == spoiled
 
 
-# ---- structs and messages ----------------------------------------------------------------------------------------------
+# ---- structs and messages ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("name", "mirror", "size"), [("fs_param", Param, 120), ("fs_adam_group", AdamGroup, 56)])
@@ -342,14 +342,14 @@ def test_structs_mirror_the_header(name, mirror, size):
     body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", header, re.DOTALL)
     fields = re.findall(r"(?:const )?(\w+(?:\*| ))([\w, ]+);", re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL))
     widths = {"int32_t": 4}
-    declared = [(one, widths.get(kind.strip(), 8)) for kind, names in fields for one in names.replace(" ", "").split(",")]
+    declared = [(one.strip(), widths.get(kind.strip(), 8)) for kind, names in fields for one in names.split(",")]
     assert [(field, getattr(mirror, field).size) for field, *_ in mirror._fields_] == declared
     assert sum(width for _, width in declared) == size
 
 
 def test_wrong_arguments_are_named():
     slot = slot_of(random(4, 8))
-    with pytest.raises(ValueError, match=r"expected an fp32 or bf16 gradient of shape \(4, 8\), got torch.float32 of shape"):
+    with pytest.raises(ValueError, match=r"expected an fp32 or bf16 gradient of shape \(4, 8\), got"):
         adam_step(ParamList([slot]), [torch.ones(8, 4)], [AdamGroup()])
     with pytest.raises(ValueError, match="expected a gradient or None for each of 1 tensors, got 2"):
         adam_step(ParamList([slot]), [None, None], [AdamGroup()])
@@ -357,13 +357,13 @@ def test_wrong_arguments_are_named():
         adam_step(ParamList([slot]), [torch.ones(4, 8)], [AdamGroup(amsgrad=True)])
     with pytest.raises(ValueError, match="expected a group below 0, got 0"):
         adam_step(ParamList([slot]), [torch.ones(4, 8)], [])
-    with pytest.raises(ValueError, match="expected a contiguous torch.bfloat16 weight for the format 'bf16'"):
+    with pytest.raises(ValueError, match=r"expected a contiguous torch\.bfloat16 weight for the format 'bf16'"):
         make_slot(torch.ones(3), "bf16")
     with pytest.raises(ValueError, match="expected a weight format of fp32, split, bf16"):
         make_slot(torch.ones(3), "fp8")
 
 
-# ---- training ----------------------------------------------------------------------------------------------------------
+# ---- training ----------------------------------------------------------------------------------------------------
 
 
 def trained_loss(weight_format, state_format):

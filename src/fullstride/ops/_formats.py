@@ -8,9 +8,9 @@
       m        sign and 7 bits c    |m|     = S * (float with the pattern 0x38000000 + (c << 20)) - S * 2^-15
       root     8 bits c             sqrt(v) = S * (float with the pattern 0x38000000 + (c << 19)) - S * 2^-15
 
-  v is kept as its root, which halves the range of exponents. As S is a power of two, it stays while the largest value of
-  the block moves a little, and a value that did not change gets the same byte again: noise comes only with change. With
-  S = absmax every step would round every element anew, and with beta2 = 0.999 that noise adds up to 80 % of v.
+  v is kept as its root, which halves the range of exponents. As S is a power of two, it stays while the largest value
+  of the block moves a little, and a value that did not change gets the same byte again: noise comes only with change.
+  With S = absmax every step would round every element anew, and with beta2 = 0.999 that noise would add up.
 
 Random bits are a function of (seed, step, stream, index): the lower ones for m and for weights, the upper ones for v.
 """
@@ -24,7 +24,7 @@ _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
-# ---- random bits ------------------------------------------------------------------------------------------------------
+# ---- random bits -------------------------------------------------------------------------------------------------
 
 
 def random_bits(seed: int, step: int, stream: int, numel: int) -> Tensor:
@@ -48,7 +48,7 @@ def _mix64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-# ---- bits of floats ----------------------------------------------------------------------------------------------------
+# ---- bits of floats ----------------------------------------------------------------------------------------------
 
 
 def _bits(x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def round_to_bf16(x: Tensor, noise: Tensor) -> Tensor:
     return _signed(_bits(x) + noise >> 16, 16).to(torch.int16).view(torch.bfloat16)
 
 
-# ---- 8 bits and a scale ------------------------------------------------------------------------------------------------
+# ---- 8 bits and a scale ------------------------------------------------------------------------------------------
 
 
 def _blocks(x: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _blocks(x: Tensor) -> Tensor:
 
 
 def _scale(blocks: Tensor) -> Tensor:
-    """The smallest power of two with 1.067 * absmax / S < 2, at least 2^-126; NaN where a value is above 2^124 or NaN."""
+    """The smallest power of two with 1.067 * absmax / S < 2, at least 2^-126; NaN for NaN and above 2^124."""
     largest = _bits(blocks.abs()).amax(dim=1)
     exponent = (_bits(_float(largest) * torch.tensor(1.067)) >> 23).clamp(min=1)
     return torch.where(largest > 0x7D800000, torch.nan, _float(exponent << 23))

@@ -1,6 +1,6 @@
-"""What the optimizers share in Python: the structs of the C ABI, a tensor with its states, and the list of them.
+"""What the optimizers share in Python: the struct of the C ABI, a tensor with its states, and the list of them.
 
-    slots = [make_slot(weight, weight_format="split", state_format="8bit", stream=i) for i, weight in enumerate(weights)]
+    slots = [make_slot(w, weight_format="split", state_format="8bit", stream=i) for i, w in enumerate(weights)]
     tensors = ParamList(slots)          # the array the kernels take, built once
     adam_step(tensors, grads, [AdamGroup(lr=1e-3)])
 
@@ -8,8 +8,9 @@ A step then only writes the addresses of the gradients and adds one to the steps
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ WEIGHT_STREAM = 1 << 63
 class Param(ctypes.Structure):
     """fs_param: one tensor of the list."""
 
-    _fields_ = [  # noqa: RUF012 (ctypes wants a list)
+    _fields_ = [
         *((name, ctypes.c_void_p) for name in ("weight", "weight_lo", "grad", "m", "v", "v_max")),
         *((name, ctypes.c_void_p) for name in ("m_scale", "v_scale", "v_max_scale", "slow")),
         ("numel", ctypes.c_int64),
@@ -117,7 +118,7 @@ def make_slot(
     stream: int = 0,
     group: int = 0,
 ) -> Slot:
-    """A slot with zeroed states. Split formats take an fp32 weight and make the bf16 one; others keep the given tensor."""
+    """A slot with zeroed states. "split" takes an fp32 weight and makes a bf16 one; the others keep the given one."""
     if weight_format not in WEIGHT_FORMATS or state_format not in STATE_FORMATS:
         raise ValueError(
             f"expected a weight format of {', '.join(WEIGHT_FORMATS)} and a state format of {', '.join(STATE_FORMATS)},"
@@ -146,21 +147,20 @@ class ParamList:
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self.slots = list(slots)
-        self._array = (Param * len(self.slots))()
-        self._view = np.frombuffer(self._array, dtype=np.dtype(Param)) if self.slots else np.empty(0, np.dtype(Param))
+        self._array: Any = np.zeros(len(self.slots), dtype=np.dtype(Param))
         self._numel = np.array([slot.weight.numel() for slot in self.slots], dtype=np.int64)
         self._gradients: list[Tensor | None] = []
-        self.steps = self._view["step"]
-        for param, slot in zip(self._array, self.slots, strict=True):
+        self.steps: Any = self._array["step"]
+        for param, slot in zip(self._array, self.slots, strict=True):  # param: a view of one element
             for name in ("weight", "weight_lo", "m", "v", "v_max", "m_scale", "v_scale", "v_max_scale", "slow"):
                 tensor = getattr(slot, name)
                 if tensor is not None:
                     if not tensor.is_contiguous() or not tensor.is_cpu:
                         raise ValueError(f"expected contiguous CPU tensors, got {name} with strides {tensor.stride()}")
-                    setattr(param, name, tensor.data_ptr())
-            param.step, param.stream, param.group = slot.step, slot.stream, slot.group
-            param.weight_format = WEIGHT_FORMATS[slot.weight_format]
-            param.state_format = STATE_FORMATS[slot.state_format]
+                    param[name] = tensor.data_ptr()
+            param["step"], param["stream"], param["group"] = slot.step, slot.stream, slot.group
+            param["weight_format"] = WEIGHT_FORMATS[slot.weight_format]
+            param["state_format"] = STATE_FORMATS[slot.state_format]
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -169,7 +169,9 @@ class ParamList:
         """Takes the gradients, one a slot, and counts the step. A slot with None is left out of this step."""
         if len(gradients) != len(self.slots):
             raise ValueError(f"expected a gradient or None for each of {len(self.slots)} tensors, got {len(gradients)}")
-        addresses, dtypes, kept = [], [], []
+        addresses: list[int] = []
+        dtypes: list[int] = []
+        kept: list[Tensor | None] = []
         for slot, given in zip(self.slots, gradients, strict=True):
             if given is None:
                 addresses.append(0)
@@ -188,9 +190,9 @@ class ParamList:
             kept.append(gradient)
         self._gradients = kept  # alive until the next step
         present = np.array([gradient is not None for gradient in kept], dtype=bool)
-        self._view["grad"] = addresses
-        self._view["grad_dtype"] = dtypes
-        self._view["numel"] = np.where(present, self._numel, 0)
+        self._array["grad"] = addresses
+        self._array["grad_dtype"] = dtypes
+        self._array["numel"] = np.where(present, self._numel, 0)
         self.steps += present
 
     @property
@@ -200,4 +202,35 @@ class ParamList:
 
     @property
     def address(self) -> int:
-        return ctypes.addressof(self._array)
+        return int(self._array.ctypes.data)
+
+
+def run_step(
+    kernel: str,
+    reference: Callable[..., None],
+    tensors: ParamList,
+    gradients: Sequence[Tensor | None],
+    groups: Sequence[ctypes.Structure],
+    grad_scale: float,
+    lookahead_alpha: float,
+    seed: int,
+) -> None:
+    """One step of every tensor that has a gradient: by the kernel, or by the reference where there is no library.
+
+    The result is a function of the values, the seed and each tensor's step and stream: neither the number of threads
+    nor the other tensors of the list matter.
+    """
+    for slot in tensors.slots:
+        if not 0 <= slot.group < len(groups):
+            raise ValueError(f"expected a group below {len(groups)}, got {slot.group}; pass one for each")
+    tensors.begin_step(gradients)
+    if not tensors.slots:
+        return
+    if _native.available():
+        array = (type(groups[0]) * len(groups))(*groups)
+        call = getattr(_native.kernels, kernel)
+        call(tensors.address, len(tensors), ctypes.addressof(array), grad_scale, lookahead_alpha, seed, 0)
+        return
+    for slot, gradient, step in zip(tensors.slots, tensors.gradients, tensors.steps, strict=True):
+        if gradient is not None:
+            reference(slot, gradient, groups[slot.group], int(step), grad_scale, lookahead_alpha, seed)

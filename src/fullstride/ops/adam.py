@@ -25,7 +25,7 @@ from ._optimizer import ParamList, Slot
 class AdamGroup(ctypes.Structure):
     """fs_adam_group: hyperparameters of a group of tensors, changed by assignment between steps."""
 
-    _fields_ = [  # noqa: RUF012 (ctypes wants a list)
+    _fields_ = [
         *((name, ctypes.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay")),
         *((name, ctypes.c_int32) for name in ("decoupled", "amsgrad", "maximize", "reserved")),
     ]
@@ -55,7 +55,8 @@ def adam_reference(
 ) -> None:
     """Step number `step` of one tensor, in place, whatever its formats."""
     weight, m, v, v_max = slot.load_weight(), *(slot.load_state(name) for name in ("m", "v", "v_max"))
-    assert m is not None and v is not None
+    assert m is not None
+    assert v is not None
     roots = slot.state_format == "8bit"
     g = gradient.float() * (-grad_scale if group.maximize else grad_scale)
     if not group.decoupled and group.weight_decay:
@@ -87,8 +88,8 @@ def adam_step(
 ) -> None:
     """One step of every tensor that has a gradient. `skip` (gradients not finite): nothing changes, no step is counted.
 
-    The result is a function of the values, the seed and each tensor's step and stream: neither the number of threads nor
-    the other tensors of the list matter.
+    The result is a function of the values, the seed and each tensor's step and stream: neither the number of threads
+    nor the other tensors of the list matter.
     """
     if skip:
         return
