@@ -122,7 +122,7 @@ struct Tile {
 
 struct Buffer {
   alignas(64) float weight[kTile], grad[kTile], m[kTile], v[kTile], v_max[kTile];
-  alignas(64) uint32_t noise[kTile];
+  alignas(64) uint32_t noise[kTile / 2];
 };
 
 template <void (*decode_8bit)(const uint8_t*, float, float*)>

@@ -29,15 +29,6 @@ Coefficients coefficients_of(const fs_adam_group& group, int64_t step, float gra
 
 // ---- the formula -----------------------------------------------------------------------------------------------
 
-// x as it would be in memory: keeps the compiler from fusing the product before it with the addition after it.
-FS_INLINE vfloat rounded(vfloat x) {
-#if defined(__x86_64__)
-  asm("" : "+x"(x));
-#elif defined(__aarch64__)
-  asm("" : "+w"(x));
-#endif
-  return x;
-}
 // Rounded where torch rounds: otherwise the two drift apart by an ulp every few steps.
 FS_INLINE vfloat gradient_of(vfloat grad, const Coefficients& c) { return rounded(grad * c.grad_scale); }
 FS_INLINE vfloat add_decay(vfloat g, vfloat w, const Coefficients& c) { return g + c.l2 * w; }
@@ -89,7 +80,7 @@ struct Bf16Weight {
   explicit Bf16Weight(const Place& place)
       : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), key(place.keys.weight), first(place.first) {}
   FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_rounded(p + i, w, lower_half(random_pair(key, first + i))); }
+  FS_INLINE void store(int64_t i, Pair w) const { store_rounded(p + i, w, noise_of_m<16>(random_pair(key, first + i))); }
 };
 
 struct F32States {
@@ -99,7 +90,7 @@ struct F32States {
       : m(reinterpret_cast<float*>(place.at.array[kM])), v(reinterpret_cast<float*>(place.at.array[kV])) {}
   FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
   FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v, Pair) const {
+  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
     store_pair(m + i, new_m);
     store_pair(v + i, new_v);
   }
@@ -114,50 +105,46 @@ struct Bf16States {
         key(place.keys.state), first(place.first) {}
   FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
   FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v, Pair) const {
-    const PairBits noise = random_pair(key, first + i);
-    store_rounded(m + i, new_m, lower_half(noise));
-    store_rounded(v + i, new_v, upper_half(noise));
+  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
+    const vuint random = random_pair(key, first + i);
+    store_rounded(m + i, new_m, noise_of_m<16>(random));
+    store_rounded(v + i, new_v, noise_of_v<16>(random));
   }
 };
-// The scales must be known before anything is encoded: a first pass without root and division computes m and v.
+// The scales must be known before anything is encoded, so that comes last, when the weights are done.
 struct ByteStates {
   static constexpr bool kBlocks = true, kAnyNan = false;
   uint8_t *m, *v;
   float *m_scale, *v_scale;
+  float old_m_scale, old_v_scale;
   RandomKey key;
   int64_t first;
-  Scale m_block, v_block;
   vuint m_seen = {}, v_seen = {};
-  alignas(64) float m_tile[kTile], v_tile[kTile];  // in the order of pairs
 
   explicit ByteStates(const Place& place)
       : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), v(reinterpret_cast<uint8_t*>(place.at.array[kV])),
-        m_scale(place.at.m_scale), v_scale(place.at.v_scale), key(place.keys.state), first(place.first) {}
-  FS_INLINE void advance(int64_t i, Pair g, const Coefficients& c) {
-    const Pair root = load_root_codes(v + i, *v_scale);
-    const Pair new_m = next_m(load_m_codes(m + i, *m_scale), g, c);
-    const Pair new_v = next_v({root.even * root.even, root.odd * root.odd}, g, c);
-    m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
-    v_seen = larger(v_seen, larger(bits_of(new_v.even) & 0x7fffffffu, bits_of(new_v.odd) & 0x7fffffffu));
-    keep_pair(m_tile + i, new_m);
-    keep_pair(v_tile + i, new_v);
+        m_scale(place.at.m_scale), v_scale(place.at.v_scale), old_m_scale(*m_scale), old_v_scale(*v_scale),
+        key(place.keys.state), first(place.first) {}
+  FS_INLINE Pair load_m(int64_t i) const { return load_m_codes(m + i, old_m_scale); }
+  FS_INLINE Pair load_v(int64_t i) const {
+    const Pair root = load_root_codes(v + i, old_v_scale);
+    return {root.even * root.even, root.odd * root.odd};
   }
-  FS_INLINE void choose_scales() {
+  FS_INLINE void store(int64_t, Pair new_m, Pair new_v) {
+    m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
+    v_seen = larger(v_seen, larger(bits_of(new_v.even), bits_of(new_v.odd)));  // a negative one can only be NaN
+  }
+  FS_INLINE void encode(const float* m_tile, const float* root_tile) const {
     const uint32_t v_largest = largest_lane(v_seen);
-    m_block = scale_for(largest_lane(m_seen));
-    v_block = scale_for(v_largest > 0x7f800000u ? v_largest : bits_of(sqrtf(float_of(v_largest))));
+    const Scale m_block = scale_for(largest_lane(m_seen));
+    const Scale v_block = scale_for(v_largest > 0x7f800000u ? v_largest : bits_of(sqrtf(float_of(v_largest))));
     *m_scale = m_block.value;
     *v_scale = v_block.value;
-  }
-  FS_INLINE Pair load_m(int64_t i) const { return kept_pair(m_tile + i); }
-  FS_INLINE Pair load_v(int64_t i) const { return kept_pair(v_tile + i); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair, Pair root) const {
-    const PairBits noise = random_pair(key, first + i);
-    store_m_codes(m + i, new_m, m_block, noise);
-    store_root_codes(v + i, root, v_block, noise);
-  }
-  FS_INLINE void finish() const {
+    for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+      const vuint random = random_pair(key, first + i);
+      store_m_codes(m + i, kept_pair(m_tile + i), m_block, random);
+      store_root_codes(v + i, kept_pair(root_tile + i), v_block, random);
+    }
     if (m_block.inverse == 0) memset(m, 0, kTile);
     if (v_block.inverse == 0) memset(v, 0, kTile);
   }
@@ -180,28 +167,20 @@ __attribute__((noinline)) void step_tile(const Place& place, const Coefficients&
     }
     return kClean ? Pair{canonical(g.even), canonical(g.odd)} : g;
   };
-  if constexpr (States::kBlocks) {
-    for (int64_t i = 0; i < kTile; i += 2 * kWidth) states.advance(i, gradient(i), c);
-    states.choose_scales();
-  }
-  alignas(64) float m_tile[kTile], root_tile[kTile];
+  // Short loops over tiles in L1 instead of one long one: the schedulers hold too few instructions to look past a
+  // square root and a division that everything waits for.
+  alignas(64) float m_tile[kTile], v_tile[kTile];
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    Pair m = states.load_m(i), v = states.load_v(i);
-    if constexpr (!States::kBlocks) {
-      const Pair g = gradient(i);
-      m = next_m(m, g, c);
-      v = next_v(v, g, c);
-    }
-    const Pair root = {sqrt(v.even), sqrt(v.odd)};
+    const Pair g = gradient(i), m = next_m(states.load_m(i), g, c), v = next_v(states.load_v(i), g, c);
+    states.store(i, m, v);
     keep_pair(m_tile + i, m);
-    keep_pair(root_tile + i, root);
-    states.store(i, m, v, root);
+    keep_pair(v_tile + i, {sqrt(v.even), sqrt(v.odd)});
   }
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const Pair w = weight.load(i), m = kept_pair(m_tile + i), root = kept_pair(root_tile + i);
+    const Pair w = weight.load(i), m = kept_pair(m_tile + i), root = kept_pair(v_tile + i);
     weight.store(i, {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)});
   }
-  if constexpr (States::kBlocks) states.finish();
+  if constexpr (States::kBlocks) states.encode(m_tile, v_tile);
 }
 
 using TileStep = void (*)(const Place&, const Coefficients&);

@@ -56,7 +56,7 @@ FS_DEFINE(quantize_rows)(const void* x, int8_t* q, float* scale, int64_t rows, i
         const Factors factors = factors_of(broadcast(lane));
         scale[r] = factors.scale[0];
         if (factors.inverse[0] == 0) {
-          memset(to, 0, static_cast<size_t>(cols));
+          for (int64_t i = 0; i < cols; ++i) to[i] = 0;
           continue;
         }
         for_vectors(cols, [&](int64_t i, auto lanes) {
@@ -87,6 +87,7 @@ FS_DEFINE(dequantize_rows)(const int8_t* q, const float* scale, void* y, int64_t
 FS_DEFINE(quantize_columns)(const void* x, int8_t* q, float* scale, int64_t rows, int64_t cols, int32_t dtype) {
   const int64_t grain = grain_rows(kQuantizeGrain, cols);
   const int64_t threads = max_of(1, fs_internal_num_threads(rows, grain));
+  if (cols == 0) return;
   int32_t* scratch = static_cast<int32_t*>(fs_internal_scratch((threads + 1) * cols * 4));
   memset(scratch, 0, static_cast<size_t>(threads * cols * 4));
   float* inverse = reinterpret_cast<float*>(scratch + threads * cols);

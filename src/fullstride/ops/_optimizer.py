@@ -81,23 +81,24 @@ class Slot:
             weight.copy_(hi)
             self.weight_lo.copy_(lo)
         elif self.weight_format == "bf16":
-            noise = formats.random_bits(seed, step, self.stream + WEIGHT_STREAM, value.numel()).view(value.shape)
-            weight.copy_(formats.round_to_bf16(value, noise & 0xFFFF))
+            random = formats.random_bits(seed, step, self.stream + WEIGHT_STREAM, value.numel())
+            weight.copy_(formats.round_to_bf16(value, formats.noise_of_m(random, 16).view(value.shape)))
         else:
             weight.copy_(value)
 
     def store_states(self, seed: int, step: int, **values: Tensor | None) -> None:
         """m, v, v_max, as load_state gives them, in the states' format."""
-        noise = formats.random_bits(seed, step, self.stream, self.weight.numel()).view(self.weight.shape)
+        random = formats.random_bits(seed, step, self.stream, self.weight.numel())
         for name, value in values.items():
             if value is None:
                 continue
             if self.state_format == "8bit":
-                code, scale = (formats.encode_m if name == "m" else formats.encode_root)(value, noise)
+                code, scale = (formats.encode_m if name == "m" else formats.encode_root)(value, random)
                 getattr(self, name).copy_(code)
                 getattr(self, f"{name}_scale").copy_(scale)
             elif self.state_format == "bf16":
-                getattr(self, name).copy_(formats.round_to_bf16(value, noise & 0xFFFF if name == "m" else noise >> 16))
+                noise = (formats.noise_of_m if name == "m" else formats.noise_of_v)(random, 16)
+                getattr(self, name).copy_(formats.round_to_bf16(value, noise.view(value.shape)))
             else:
                 getattr(self, name).copy_(value)
 
