@@ -21,8 +21,8 @@ const Function kFunctions[] = {
     {"rsqrt", FS_RSQRT, [](double x) { return 1 / sqrt(x); }, 1.5},
     {"tanh", FS_TANH, [](double x) { return tanh(x); }, 1.5},
     {"sigmoid", FS_SIGMOID, [](double x) { return 1 / (1 + exp(-x)); }, 2.5},
-    {"sin", FS_SIN, [](double x) { return sin(x); }, 1.5},
-    {"cos", FS_COS, [](double x) { return cos(x); }, 1.5},
+    {"sin", FS_SIN, [](double x) { return sin(x); }, 1.6},
+    {"cos", FS_COS, [](double x) { return cos(x); }, 1.6},
     {"erf", FS_ERF, [](double x) { return erf(x); }, 1.25},
 };
 
