@@ -23,7 +23,7 @@ const Function kFunctions[] = {
     {"sigmoid", FS_SIGMOID, [](double x) { return 1 / (1 + exp(-x)); }, 2.5},
     {"sin", FS_SIN, [](double x) { return sin(x); }, 1.6},
     {"cos", FS_COS, [](double x) { return cos(x); }, 1.6},
-    {"erf", FS_ERF, [](double x) { return erf(x); }, 1.25},
+    {"erf", FS_ERF, [](double x) { return erf(x); }, 1.4},
 };
 
 struct KeepDenormals {

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from .. import _native
 from ._formats import merge as merge_reference
-from ._formats import random_bits
 from ._formats import split as split_reference
+from ._random import random_bits
 from ._tensors import is_dense, kernel_dtype, needs_grad, takes_kernel
 
 _SEEDS = 2**64
