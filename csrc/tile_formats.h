@@ -84,13 +84,18 @@ FS_INLINE void store_split(bf16* hi, int16_t* lo, Pair x) {
 
 // ---- bf16 with stochastic rounding ---------------------------------------------------------------------------------
 
-// 32 random bits for each element of a pair; the lower ones are for m and for weights, the upper ones for v.
-FS_INLINE PairBits random_pair(RandomKey key, int64_t first) {
-  const vuint even = ((vuint)lane_numbers() << 1) + static_cast<uint32_t>(first);
-  return {random_bits(key, even), random_bits(key, even + 1u)};
+// Elements 2 k and 2 k + 1 share the 32 random bits of index k: m takes the lower ones for the even element and the upper
+// ones for the odd one, v the other way round. So m and v of one element are independent, at half the draws.
+// Weights take theirs like m.
+FS_INLINE vuint random_pair(RandomKey key, int64_t first) { return random_bits(key, indices_from(first >> 1)); }
+template <int bits>
+FS_INLINE PairBits noise_of_m(vuint random) {
+  return {random & ((1u << bits) - 1), random >> (32 - bits)};
 }
-FS_INLINE PairBits lower_half(PairBits noise) { return {noise.even & 0xffffu, noise.odd & 0xffffu}; }
-FS_INLINE PairBits upper_half(PairBits noise) { return {noise.even >> 16, noise.odd >> 16}; }
+template <int bits>
+FS_INLINE PairBits noise_of_v(vuint random) {
+  return {random >> (32 - bits), random & ((1u << bits) - 1)};
+}
 
 // Precondition: NaN is canonical. Within 2^16 roundings of the largest float this may round up to infinity.
 FS_INLINE void store_rounded(bf16* p, Pair x, PairBits noise) {
@@ -130,15 +135,14 @@ template <int at>
 FS_INLINE vfloat root_of_code(vuint codes, float scale) {
   return float_of(((codes << (19 - at)) & 0x07f80000u) | kCodeBase) * scale - scale * kCodeShift;
 }
-// Bits 24 to 31 of a lane; the noise is the lower 20 of its bits.
+// Bits 24 to 31 of a lane; 20 bits of noise.
 FS_INLINE vuint code_of_m(vfloat m, Scale scale, vuint noise) {
-  const vuint shifted = bits_of(absolute(m) * scale.inverse + kCodeShift) + (noise & 0xfffffu);
+  const vuint shifted = bits_of(absolute(m) * scale.inverse + kCodeShift) + noise;
   return (shifted << 4 & 0x7f000000u) | (bits_of(m) & 0x80000000u);
 }
-// Bits 19 to 26 of a lane, above them those of kCodeBase; the noise is the upper 19 of its bits. Never 0, because
-// m / (0 + eps) would explode.
+// Bits 19 to 26 of a lane, above them those of kCodeBase; 19 bits of noise. Never 0, because m / (0 + eps) would explode.
 FS_INLINE vuint code_of_root(vfloat root, Scale scale, vuint noise) {
-  const vuint shifted = bits_of(root * scale.inverse + kCodeShift) + (noise >> 13);
+  const vuint shifted = bits_of(root * scale.inverse + kCodeShift) + noise;
   return larger(shifted, broadcast(kCodeBase + (1u << 19)));
 }
 
@@ -146,7 +150,8 @@ FS_INLINE Pair load_m_codes(const uint8_t* p, float scale) {
   const vuint codes = load_byte_pair(p);
   return {m_of_code<0>(codes, scale), m_of_code<8>(codes, scale)};
 }
-FS_INLINE void store_m_codes(uint8_t* p, Pair m, Scale scale, PairBits noise) {
+FS_INLINE void store_m_codes(uint8_t* p, Pair m, Scale scale, vuint random) {
+  const PairBits noise = noise_of_m<20>(random);
   const vuint even = code_of_m(m.even, scale, noise.even), odd = code_of_m(m.odd, scale, noise.odd);
   store_byte_pair(p, even >> 24 | odd >> 16);
 }
@@ -154,7 +159,8 @@ FS_INLINE Pair load_root_codes(const uint8_t* p, float scale) {
   const vuint codes = load_byte_pair(p);
   return {root_of_code<0>(codes, scale), root_of_code<8>(codes, scale)};
 }
-FS_INLINE void store_root_codes(uint8_t* p, Pair root, Scale scale, PairBits noise) {
+FS_INLINE void store_root_codes(uint8_t* p, Pair root, Scale scale, vuint random) {
+  const PairBits noise = noise_of_v<19>(random);
   const vuint even = code_of_root(root.even, scale, noise.even), odd = code_of_root(root.odd, scale, noise.odd);
   store_byte_pair(p, (even >> 19 & 0xffu) | (odd >> 11 & 0xff00u));
 }
@@ -175,45 +181,40 @@ FS_TILE encode_split(const float* from, bf16* hi, int16_t* lo) {
     store_split(hi + i, lo + i, {canonical(x.even), canonical(x.odd)});
   }
 }
-// In the order of pairs.
-FS_TILE draw_noise(RandomKey key, int64_t first, uint32_t* noise) {
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const PairBits bits = random_pair(key, first + i);
-    store_lanes(noise + i, bits.even, All{});
-    store_lanes(noise + i + kWidth, bits.odd, All{});
-  }
+// One number for two elements.
+FS_TILE draw_noise(RandomKey key, int64_t first, uint32_t* random) {
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_lanes(random + i / 2, random_pair(key, first + i), All{});
 }
-FS_INLINE PairBits noise_at(const uint32_t* noise) {
-  return {load_lanes<vuint>(noise, All{}), load_lanes<vuint>(noise + kWidth, All{})};
-}
-template <bool upper>
-FS_TILE encode_bf16(const float* from, bf16* to, const uint32_t* noise) {
+FS_INLINE vuint random_at(const uint32_t* random, int64_t i) { return load_lanes<vuint>(random + i / 2, All{}); }
+
+template <bool is_v>
+FS_TILE encode_bf16(const float* from, bf16* to, const uint32_t* random) {
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
     const Pair x = load_pair(from + i);
-    const PairBits bits = noise_at(noise + i);
-    store_rounded(to + i, {canonical(x.even), canonical(x.odd)}, upper ? upper_half(bits) : lower_half(bits));
+    const vuint bits = random_at(random, i);
+    store_rounded(to + i, {canonical(x.even), canonical(x.odd)}, is_v ? noise_of_v<16>(bits) : noise_of_m<16>(bits));
   }
 }
 FS_TILE decode_8bit_m(const uint8_t* from, float scale, float* to) {
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_pair(to + i, load_m_codes(from + i, scale));
 }
-FS_TILE encode_8bit_m(const float* from, uint8_t* to, float* scale, const uint32_t* noise) {
+FS_TILE encode_8bit_m(const float* from, uint8_t* to, float* scale, const uint32_t* random) {
   const Scale block = scale_for(largest_of(from));
   *scale = block.value;
   if (block.inverse == 0) return static_cast<void>(memset(to, 0, kTile));
   for (int64_t i = 0; i < kTile; i += 2 * kWidth)
-    store_m_codes(to + i, load_pair(from + i), block, noise_at(noise + i));
+    store_m_codes(to + i, load_pair(from + i), block, random_at(random, i));
 }
 // The tile holds sqrt(v), not v: the update has it at hand.
 FS_TILE decode_8bit_root(const uint8_t* from, float scale, float* to) {
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) store_pair(to + i, load_root_codes(from + i, scale));
 }
-FS_TILE encode_8bit_root(const float* from, uint8_t* to, float* scale, const uint32_t* noise) {
+FS_TILE encode_8bit_root(const float* from, uint8_t* to, float* scale, const uint32_t* random) {
   const Scale block = scale_for(largest_of(from));
   *scale = block.value;
   if (block.inverse == 0) return static_cast<void>(memset(to, 0, kTile));
   for (int64_t i = 0; i < kTile; i += 2 * kWidth)
-    store_root_codes(to + i, load_pair(from + i), block, noise_at(noise + i));
+    store_root_codes(to + i, load_pair(from + i), block, random_at(random, i));
 }
 
 }  // namespace

@@ -12,7 +12,8 @@
   of the block moves a little, and a value that did not change gets the same byte again: noise comes only with change.
   With S = absmax every step would round every element anew, and with beta2 = 0.999 that noise would add up.
 
-Random bits are a function of (seed, step, stream, index): the lower ones for m and for weights, the upper ones for v.
+Random bits are a function of (seed, step, stream, index). Elements 2 k and 2 k + 1 share 32 of them: m (or a weight)
+takes the lower ones for the even element and the upper ones for the odd one, v the other way round.
 """
 
 import torch
@@ -28,17 +29,28 @@ _MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
 def random_bits(seed: int, step: int, stream: int, numel: int) -> Tensor:
-    """32 bits for each element of a tensor of fewer than 2^32, as int64."""
+    """32 bits for each pair of elements of a tensor of fewer than 2^32, as int64, given to both."""
     key = 0
     for part in (seed, step, stream, 0):
         key = _mix64((key + part) & _MASK64)
-    x = torch.arange(numel) ^ (key & _MASK32)
+    x = torch.arange((numel + 1) // 2) ^ (key & _MASK32)
     x = x ^ (x >> 16)
     x = (x * 0x7FEB352D) & _MASK32
     x = x ^ (key >> 32)
     x = x ^ (x >> 15)
     x = (x * 0x846CA68B) & _MASK32
-    return x ^ (x >> 16)
+    return (x ^ (x >> 16)).repeat_interleave(2)[:numel]
+
+
+def noise_of_m(random: Tensor, bits: int) -> Tensor:
+    """`bits` of the random bits of each element for m or a weight, as a vector."""
+    lower = torch.arange(random.numel()) % 2 == 0
+    return torch.where(lower, random & ((1 << bits) - 1), random >> (32 - bits))
+
+
+def noise_of_v(random: Tensor, bits: int) -> Tensor:
+    upper = torch.arange(random.numel()) % 2 == 0
+    return torch.where(upper, random >> (32 - bits), random & ((1 << bits) - 1))
 
 
 def _mix64(x: int) -> int:
@@ -96,11 +108,11 @@ def _scale(blocks: Tensor) -> Tensor:
     return torch.where(largest > 0x7D800000, torch.nan, _float(exponent << 23))
 
 
-def encode_m(m: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """(bytes like m, scales). `noise`: 32 random bits an element."""
+def encode_m(m: Tensor, random: Tensor) -> tuple[Tensor, Tensor]:
+    """(bytes like m, scales)."""
     blocks = _blocks(m)
     scale = _scale(blocks)
-    code = _bits(blocks.abs() / scale[:, None] + 2.0**-15) + _blocks(noise & 0xFFFFF) >> 20 & 0x7F
+    code = _bits(blocks.abs() / scale[:, None] + 2.0**-15) + _blocks(noise_of_m(random, 20)) >> 20 & 0x7F
     code = torch.where(scale.isnan()[:, None], 0, code | torch.where(blocks.signbit(), 0x80, 0))
     return code.to(torch.uint8).flatten()[: m.numel()].view(m.shape), scale
 
@@ -111,11 +123,11 @@ def decode_m(code: Tensor, scale: Tensor) -> Tensor:
     return torch.where(blocks >= 0x80, -magnitude, magnitude).flatten()[: code.numel()].view(code.shape)
 
 
-def encode_root(root: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def encode_root(root: Tensor, random: Tensor) -> tuple[Tensor, Tensor]:
     """(bytes like root, scales); root >= 0. The smallest code is 1: m / (0 + eps) would explode."""
     blocks = _blocks(root)
     scale = _scale(blocks)
-    code = (_bits(blocks / scale[:, None] + 2.0**-15) + _blocks(noise >> 13) - _BASE >> 19).clamp(min=1)
+    code = (_bits(blocks / scale[:, None] + 2.0**-15) + _blocks(noise_of_v(random, 19)) - _BASE >> 19).clamp(min=1)
     code = torch.where(scale.isnan()[:, None], 0, code)
     return code.to(torch.uint8).flatten()[: root.numel()].view(root.shape), scale
 
