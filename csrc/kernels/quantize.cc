@@ -40,6 +40,23 @@ FS_INLINE vfloat load_quantized(const int8_t* q, Lanes lanes) {
 #endif
 }
 
+// scale_at(r, i, lanes): the scales of the vector at column i of row r.
+template <class ScaleAt>
+FS_INLINE void dequantize(const int8_t* q, void* y, int64_t rows, int64_t cols, int32_t dtype, const ScaleAt& scale_at) {
+  with_type(dtype, [&](auto type) {
+    using T = decltype(type);
+    parallel_for(rows, grain_rows(kQuantizeGrain, cols), [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        T* to = row<T>(y, r, cols);
+        const int8_t* from = q + r * cols;
+        for_vectors(cols, [&](int64_t i, auto lanes) {
+          store(to + i, load_quantized(from + i, lanes) * scale_at(r, i, lanes), lanes);
+        });
+      }
+    });
+  });
+}
+
 }  // namespace
 
 FS_DEFINE(quantize_rows)(const void* x, int8_t* q, float* scale, int64_t rows, int64_t cols, int32_t dtype) {
@@ -61,21 +78,6 @@ FS_DEFINE(quantize_rows)(const void* x, int8_t* q, float* scale, int64_t rows, i
         }
         for_vectors(cols, [&](int64_t i, auto lanes) {
           store_quantized(to + i, load(from + i, lanes), factors.inverse, lanes);
-        });
-      }
-    });
-  });
-}
-
-FS_DEFINE(dequantize_rows)(const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype) {
-  with_type(dtype, [&](auto type) {
-    using T = decltype(type);
-    parallel_for(rows, grain_rows(kQuantizeGrain, cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        T* to = row<T>(y, r, cols);
-        const int8_t* from = q + r * cols;
-        for_vectors(cols, [&](int64_t i, auto lanes) {
-          store(to + i, load_quantized(from + i, lanes) * scale[r], lanes);
         });
       }
     });
@@ -123,17 +125,10 @@ FS_DEFINE(quantize_columns)(const void* x, int8_t* q, float* scale, int64_t rows
   });
 }
 
+FS_DEFINE(dequantize_rows)(const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype) {
+  dequantize(q, y, rows, cols, dtype, [=](int64_t r, int64_t, auto) { return broadcast(scale[r]); });
+}
+
 FS_DEFINE(dequantize_columns)(const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype) {
-  with_type(dtype, [&](auto type) {
-    using T = decltype(type);
-    parallel_for(rows, grain_rows(kQuantizeGrain, cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t r = begin; r < end; ++r) {
-        T* to = row<T>(y, r, cols);
-        const int8_t* from = q + r * cols;
-        for_vectors(cols, [=](int64_t i, auto lanes) {
-          store(to + i, load_quantized(from + i, lanes) * load(scale + i, lanes), lanes);
-        });
-      }
-    });
-  });
+  dequantize(q, y, rows, cols, dtype, [=](int64_t, int64_t i, auto lanes) { return load(scale + i, lanes); });
 }

@@ -1,23 +1,23 @@
-import copy
-
 import pytest
 import torch
 
-from fullstride import _native
 from fullstride.bench.rows.lamb import plain_lamb
 from fullstride.ops._optimizer import ParamList
 from fullstride.ops.lamb import LAMBGroup, lamb_reference, lamb_step
 
-from .cases import off_by_one, random, strided
+from .cases import random
 from .optimizers import (
     NUMELS,
-    assert_same_bits,
+    check_alignment_and_strides_do_not_matter,
+    check_lookahead_interpolates_when_due,
+    check_skip_and_missing_gradients_change_nothing,
+    check_split_follows_fp32_to_the_bit,
+    check_threads_and_cut_do_not_matter,
     everything,
     fields_in_header,
     fields_of,
     for_formats,
     gradient,
-    mixed_list,
     run,
     slot_of,
 )
@@ -131,68 +131,26 @@ def test_norms_do_not_overflow(isa):
 
 
 def test_split_weights_follow_the_fp32_ones_to_the_bit(isa):
-    whole, halves = slot_of(random(1337)), slot_of(random(1337), "split")
-    pairs = ParamList([whole]), ParamList([halves])
-    for step in range(200):
-        for tensors in pairs:
-            lamb_step(tensors, [random(1337, seed=step)], GROUPS[:1])
-    assert torch.equal(halves.load_weight(), whole.weight)
-    assert torch.equal(halves.v, whole.v)
+    check_split_follows_fp32_to_the_bit(lamb_step, GROUPS[0], ("m", "v"))
 
 
 @for_formats
 def test_lookahead_interpolates_when_due(isa, weight_format, state_format):
-    grad, group = random(700, seed=1), LAMBGroup(lr=0.1)
-    plain, waiting, due = (slot_of(random(700), weight_format, state_format, lookahead=x) for x in (False, True, True))
-    before = due.slow.clone()
-    run(lamb_step, [plain], [grad], group)
-    run(lamb_step, [waiting], [grad], group)
-    run(lamb_step, [due], [grad], group, lookahead_alpha=0.5)
-    assert torch.equal(waiting.slow, before)
-    assert torch.equal(waiting.load_weight(), plain.load_weight())
-    tolerance = 2**-7 if weight_format == "bf16" else 1e-6  # there the fast weight is rounded before it can be compared
-    torch.testing.assert_close(due.slow, before + 0.5 * (plain.load_weight() - before), rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(due.load_weight(), due.slow, rtol=tolerance if weight_format == "bf16" else 0, atol=0)
+    check_lookahead_interpolates_when_due(lamb_step, LAMBGroup(lr=0.1), weight_format, state_format)
 
 
 def test_threads_and_the_cut_of_the_list_do_not_matter(isa):
-    together, grads = mixed_list()
-    alone, threaded = copy.deepcopy(together), copy.deepcopy(together)
-    lamb_step(ParamList(together), grads, GROUPS, seed=5)
-    for slot, grad in zip(alone, grads, strict=True):
-        lamb_step(ParamList([slot]), [grad], GROUPS, seed=5)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3)
-    _native.library().fs_set_grain(256)
-    try:
-        lamb_step(ParamList(threaded), grads, GROUPS, seed=5)
-    finally:
-        torch.set_num_threads(threads)
-        _native.library().fs_set_grain(0)
-    for a, b, c in zip(together, alone, threaded, strict=True):
-        assert_same_bits(a, b)
-        assert_same_bits(a, c)
+    check_threads_and_cut_do_not_matter(lamb_step, GROUPS, ("m", "v"))
 
 
 def test_skip_and_missing_gradients_change_nothing(isa):
-    slots, grads = mixed_list()
-    before, tensors = copy.deepcopy(slots), ParamList(slots)
-    lamb_step(tensors, grads, GROUPS, skip=True)
-    lamb_step(tensors, [None] * len(slots), GROUPS)
-    for a, b in zip(before, slots, strict=True):
-        assert_same_bits(a, b)
-    assert not tensors.steps.any()
+    check_skip_and_missing_gradients_change_nothing(lamb_step, GROUPS, ("m", "v"))
 
 
 @for_formats
 def test_alignment_and_strides_do_not_matter(isa, weight_format, state_format):
-    plain = slot_of(random(700), weight_format, state_format)
-    shifted, grad = copy.deepcopy(plain), gradient(700)
-    for name, tensor in everything(shifted).items():
-        setattr(shifted, name, off_by_one(tensor))
-    run(lamb_step, [plain], [grad], GROUPS[0])
-    run(lamb_step, [shifted], [strided(grad)], GROUPS[0])
-    assert_same_bits(plain, shifted)
+    formats = weight_format, state_format
+    check_alignment_and_strides_do_not_matter(lamb_step, GROUPS[0], *formats, states=("m", "v"))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

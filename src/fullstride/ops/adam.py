@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _native
-from ._optimizer import ParamList, Slot
+from ._optimizer import ParamList, Slot, run_step
 
 
 class AdamGroup(ctypes.Structure):
@@ -86,25 +85,11 @@ def adam_step(
     seed: int = 0,
     skip: bool = False,
 ) -> None:
-    """One step of every tensor that has a gradient. `skip` (gradients not finite): nothing changes, no step is counted.
-
-    The result is a function of the values, the seed and each tensor's step and stream: neither the number of threads
-    nor the other tensors of the list matter.
-    """
+    """One step of every tensor that has a gradient. `skip` (gradients not finite): nothing changes, no step counts."""
     if skip:
         return
     for slot in tensors.slots:
-        if not 0 <= slot.group < len(groups):
-            raise ValueError(f"expected a group below {len(groups)}, got {slot.group}; pass one AdamGroup for each")
-        if slot.m is None or slot.v is None or (groups[slot.group].amsgrad and slot.v_max is None):
+        amsgrad = slot.group < len(groups) and groups[slot.group].amsgrad
+        if slot.m is None or slot.v is None or (amsgrad and slot.v_max is None):
             raise ValueError('expected m and v, with AMSGrad v_max too; make the slot with states=("m", "v", "v_max")')
-    tensors.begin_step(gradients)
-    if _native.available():
-        array = (AdamGroup * len(groups))(*groups)
-        _native.kernels.adam_step(
-            tensors.address, len(tensors), ctypes.addressof(array), grad_scale, lookahead_alpha, seed, 0
-        )
-        return
-    for slot, gradient, step in zip(tensors.slots, tensors.gradients, tensors.steps, strict=True):
-        if gradient is not None:
-            adam_reference(slot, gradient, groups[slot.group], int(step), grad_scale, lookahead_alpha, seed)
+    run_step("adam_step", adam_reference, tensors, gradients, groups, grad_scale, lookahead_alpha, seed)
