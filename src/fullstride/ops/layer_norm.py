@@ -8,6 +8,7 @@ Statistics in fp32. With a residual the sum is an output too, so that the next b
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._norms import check_norm_shapes
@@ -62,6 +63,7 @@ class LayerNormFunction(torch.autograd.Function):
         return y, s if ctx.has_residual else None
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy, dsum):  # type: ignore[no-untyped-def]
         s, weight, statistics = ctx.saved_tensors
         if dy is None:

@@ -8,6 +8,7 @@ The mean of squares in fp32. With a residual the sum is an output too, so that t
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._norms import check_norm_shapes
@@ -52,6 +53,7 @@ class RMSNormFunction(torch.autograd.Function):
         return y, s if ctx.has_residual else None
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy, dsum):  # type: ignore[no-untyped-def]
         s, weight, rstd = ctx.saved_tensors
         if dy is None:
