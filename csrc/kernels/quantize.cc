@@ -42,7 +42,8 @@ FS_INLINE vfloat load_quantized(const int8_t* q, Lanes lanes) {
 
 // scale_at(r, i, lanes): the scales of the vector at column i of row r.
 template <class ScaleAt>
-FS_INLINE void dequantize(const int8_t* q, void* y, int64_t rows, int64_t cols, int32_t dtype, const ScaleAt& scale_at) {
+FS_INLINE void dequantize(const int8_t* q, void* y, int64_t rows, int64_t cols, int32_t dtype,
+                          const ScaleAt& scale_at) {
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
     parallel_for(rows, grain_rows(kQuantizeGrain, cols), [&](int64_t begin, int64_t end, int) {
