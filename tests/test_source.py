@@ -19,7 +19,7 @@ def commit_of(folder: Path) -> str:
         shutil.copy(PACKAGE / name, folder / "fullstride" / name)
     code = "from fullstride import _source; print(_source.commit())"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-S", "-c", code]  # -S: without the finder of an editable install, which would win
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
