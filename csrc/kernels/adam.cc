@@ -3,7 +3,7 @@
 // Square root and division take 12 cycles a vector on Zen 4 and leave the other units idle: a loop that decodes,
 // updates and encodes in registers hides nearly all of the formats behind them. So the common steps have one loop for
 // each combination of formats; AMSGrad and the steps where Lookahead is due go through the tiles of optimizer.h.
-#include "optimizer.h"
+#include "packed_tile.h"
 
 namespace {
 
@@ -43,112 +43,6 @@ FS_INLINE vfloat next_weight(vfloat w, vfloat m, vfloat root, const Coefficients
 }
 
 // ---- in registers, one loop for each combination of formats ------------------------------------------------------
-
-struct Place {
-  const Address& at;
-  const Keys& keys;
-  int64_t first;
-};
-
-FS_INLINE void keep_pair(float* p, Pair x) {
-  store(p, x.even, All{});
-  store(p + kWidth, x.odd, All{});
-}
-FS_INLINE Pair kept_pair(const float* p) { return {load(p, All{}), load(p + kWidth, All{})}; }
-
-struct F32Weight {
-  static constexpr bool kAnyNan = true;
-  float* p;
-  explicit F32Weight(const Place& place) : p(reinterpret_cast<float*>(place.at.array[kWeight])) {}
-  FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_pair(p + i, w); }
-};
-struct SplitWeight {
-  static constexpr bool kAnyNan = false;
-  bf16* hi;
-  int16_t* lo;
-  explicit SplitWeight(const Place& place)
-      : hi(reinterpret_cast<bf16*>(place.at.array[kWeight])), lo(reinterpret_cast<int16_t*>(place.at.array[kWeightLo])) {}
-  FS_INLINE Pair load(int64_t i) const { return load_split(hi + i, lo + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_split(hi + i, lo + i, w); }
-};
-struct Bf16Weight {
-  static constexpr bool kAnyNan = false;
-  bf16* p;
-  RandomKey key;
-  int64_t first;
-  explicit Bf16Weight(const Place& place)
-      : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), key(place.keys.weight), first(place.first) {}
-  FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_rounded(p + i, w, noise_of_m<16>(random_pair(key, first + i))); }
-};
-
-struct F32States {
-  static constexpr bool kBlocks = false, kAnyNan = true;
-  float *m, *v;
-  explicit F32States(const Place& place)
-      : m(reinterpret_cast<float*>(place.at.array[kM])), v(reinterpret_cast<float*>(place.at.array[kV])) {}
-  FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
-  FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
-    store_pair(m + i, new_m);
-    store_pair(v + i, new_v);
-  }
-};
-struct Bf16States {
-  static constexpr bool kBlocks = false, kAnyNan = false;
-  bf16 *m, *v;
-  RandomKey key;
-  int64_t first;
-  explicit Bf16States(const Place& place)
-      : m(reinterpret_cast<bf16*>(place.at.array[kM])), v(reinterpret_cast<bf16*>(place.at.array[kV])),
-        key(place.keys.state), first(place.first) {}
-  FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
-  FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
-    const vuint random = random_pair(key, first + i);
-    store_rounded(m + i, new_m, noise_of_m<16>(random));
-    store_rounded(v + i, new_v, noise_of_v<16>(random));
-  }
-};
-// The scales must be known before anything is encoded, so that comes last, when the weights are done.
-struct ByteStates {
-  static constexpr bool kBlocks = true, kAnyNan = false;
-  uint8_t *m, *v;
-  float *m_scale, *v_scale;
-  float old_m_scale, old_v_scale;
-  RandomKey key;
-  int64_t first;
-  vuint m_seen = {}, v_seen = {};
-
-  explicit ByteStates(const Place& place)
-      : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), v(reinterpret_cast<uint8_t*>(place.at.array[kV])),
-        m_scale(place.at.m_scale), v_scale(place.at.v_scale), old_m_scale(*m_scale), old_v_scale(*v_scale),
-        key(place.keys.state), first(place.first) {}
-  FS_INLINE Pair load_m(int64_t i) const { return load_m_codes(m + i, old_m_scale); }
-  FS_INLINE Pair load_v(int64_t i) const {
-    const Pair root = load_root_codes(v + i, old_v_scale);
-    return {root.even * root.even, root.odd * root.odd};
-  }
-  FS_INLINE void store(int64_t, Pair new_m, Pair new_v) {
-    m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
-    v_seen = larger(v_seen, larger(bits_of(new_v.even), bits_of(new_v.odd)));  // a negative one can only be NaN
-  }
-  FS_INLINE void encode(const float* m_tile, const float* root_tile) const {
-    const uint32_t v_largest = largest_lane(v_seen);
-    const Scale m_block = scale_for(largest_lane(m_seen));
-    const Scale v_block = scale_for(v_largest > 0x7f800000u ? v_largest : bits_of(sqrtf(float_of(v_largest))));
-    *m_scale = m_block.value;
-    *v_scale = v_block.value;
-    for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-      const vuint random = random_pair(key, first + i);
-      store_m_codes(m + i, kept_pair(m_tile + i), m_block, random);
-      store_root_codes(v + i, kept_pair(root_tile + i), v_block, random);
-    }
-    if (m_block.inverse == 0) memset(m, 0, kTile);
-    if (v_block.inverse == 0) memset(v, 0, kTile);
-  }
-};
 
 template <class Weight, class States, class G>
 __attribute__((noinline)) void step_tile(const Place& place, const Coefficients& coefficients) {
