@@ -9,7 +9,7 @@ export HF_HUB_OFFLINE := 1
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 bench clean
+.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 bench clean
 help:           ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -55,8 +55,12 @@ test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-us
 	$(BIN)/cmake --build build/arm64 -j $(JOBS)
 	qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu build/arm64/csrc/tests/fullstride_tests
 
+test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian hosts; takes many minutes)
+	PATH="$(CURDIR)/$(BIN):$$PATH" csrc/tests/emulate_avx512.sh
+
 bench: setup    ## every kernel against torch, into benchmarks/
 	$(BIN)/fullstride bench kernels --json benchmarks/kernels.json
+	$(BIN)/fullstride bench kernels --keep-heap --json benchmarks/kernels_heap_kept.json
 
 clean:          ## what make made
 	rm -rf $(VENV) build dist

@@ -82,8 +82,16 @@ def test_bench_kernels_prints_a_table_and_writes_json(tmp_path):
     assert re.search(r"\d+\.\d\dx \[.*\] torch  target 1\.3x (met|MISSED)", done.stdout)
     content = json.loads(file.read_text())
     assert content["conditions"]["isa"] == "portable"
+    assert content["conditions"]["heap"] == "as it comes"
     assert {entry["op"] for entry in content["results"]} == {"layer_norm"}
+    assert "GB/s," not in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_with_the_heap_kept_kernels_are_held_against_the_bandwidth():
+    done = run("bench", "kernels", "--only", "rms_norm", "--rounds", "1", "--keep-heap")
+    assert re.search(r"heap +kept: M_MMAP_MAX=0", done.stdout)
+    assert re.search(r"\d GB/s, \d+% of write", done.stdout)
 
 
 def test_unknown_kernel_is_one_line_and_names_the_known_ones():

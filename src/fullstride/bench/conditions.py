@@ -10,10 +10,9 @@ from .. import _native, _source
 from ..machine import cpu, memory
 
 
-def conditions() -> dict[str, Any]:
-    """The facts. Also keeps the heap, for all sides alike: otherwise each times page faults and not its kernel."""
+def conditions(heap: memory.Heap | None = None) -> dict[str, Any]:
+    """The facts. `heap`: what keep_heap() did, if it was called."""
     machine = cpu.describe()
-    heap = memory.keep_heap()
     return {
         "cpu": machine.model,
         "usable_cores": machine.num_usable,
@@ -21,7 +20,7 @@ def conditions() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),  # of the last minute: well above 0, others were measured too
         "isa": _native.isa(),
         "torch": torch.__version__,
-        "heap": ("kept: " if heap.kept else "not kept: ") + heap.note,
+        "heap": "as it comes" if heap is None else ("kept: " if heap.kept else "not kept: ") + heap.note,
         "commit": _source.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }

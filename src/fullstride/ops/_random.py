@@ -7,16 +7,17 @@ _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
-def random_bits(seed: int, step: int, stream: int, numel: int) -> Tensor:
-    """32 bits for each of the indices [0, numel), as int64."""
-    index = torch.arange(numel, device="cpu")
-    parts = []
-    for block, indices in enumerate(index.split(2**32)):
+def random_bits(seed: int, step: int, stream: int, index: Tensor) -> Tensor:
+    """32 bits for each of the int64 indices, as int64."""
+    blocks = index >> 32
+    bits = torch.empty_like(index)
+    for block in blocks.unique().tolist():
         key = 0
         for part in (seed, step, stream, block):
             key = _mix64(key + part & _MASK64)
-        parts.append(_mix32(indices & _MASK32, key & _MASK32, key >> 32))
-    return torch.cat(parts)
+        chosen = blocks == block
+        bits[chosen] = _mix32(index[chosen] & _MASK32, key & _MASK32, key >> 32)
+    return bits
 
 
 def _mix32(x: Tensor, outer: int, inner: int) -> Tensor:
@@ -28,6 +29,7 @@ def _mix32(x: Tensor, outer: int, inner: int) -> Tensor:
 
 
 def _mix64(x: int) -> int:
+    """splitmix64."""
     x = x + 0x9E3779B97F4A7C15 & _MASK64
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK64
     x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK64

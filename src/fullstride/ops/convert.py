@@ -30,7 +30,8 @@ def stochastic_reference(x: Tensor, seed: int, step: int, stream: int) -> Tensor
     """x in bf16, rounded up in magnitude where 16 random bits and the lower half of its fp32 pattern carry."""
     x = x.float()
     bits = x.contiguous().view(torch.int32).flatten().long() & 0xFFFFFFFF
-    rounded = bits + (random_bits(seed, step, stream, bits.numel()) & 0xFFFF)
+    noise = random_bits(seed, step, stream, torch.arange(bits.numel(), device="cpu")) & 0xFFFF
+    rounded = bits + noise
     infinite = (rounded & 0x7F800000 == 0x7F800000) | ~x.flatten().isfinite()  # nothing becomes that by noise alone
     half = torch.where(infinite, bits, rounded) >> 16
     half = torch.where(x.flatten().isnan(), half | 0x40, half)

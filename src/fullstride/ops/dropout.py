@@ -11,18 +11,15 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .. import _native
+from ._random import random_bits
 from ._tensors import kernel_dtype, needs_grad, takes_kernel
 
-_MASK32, _MASK64 = (1 << 32) - 1, (1 << 64) - 1
+_MASK64 = (1 << 64) - 1
 
 
 def keep_mask(numel: int, p: float, seed: int, step: int = 0, first: int = 0) -> Tensor:
     """Which of the elements `first` to `first` + `numel` are kept. First of all a specification; it is slow."""
-    index = torch.arange(first, first + numel)
-    block = index >> 32
-    bits = torch.empty_like(index)
-    for b in block.unique().tolist():
-        bits[block == b] = _random_bits(index[block == b] & _MASK32, _key(seed, step, b))
+    bits = random_bits(seed, step, 0, torch.arange(first, first + numel, device="cpu"))
     signed = bits - ((bits >> 31) << 32)
     return signed >= threshold(p) - (1 << 31)
 
@@ -58,7 +55,7 @@ def dropout(x: Tensor, p: float = 0.5, seed: int | None = None, training: bool =
         return x
     if seed is None:
         seed = int(torch.empty((), dtype=torch.int64).random_())
-    seed, step = seed & _MASK64, step & _MASK64
+    seed, step = seed & _MASK64, step & _MASK64  # negative ones too: the kernel takes them without a sign
     if not takes_kernel(x):
         return dropout_reference(x, p, seed, step)
     if needs_grad(x):
@@ -80,30 +77,3 @@ def _drop(x: Tensor, seed: int, step: int, first: int, threshold: int, scale: fl
     y = torch.empty_like(x)
     _native.kernels.dropout(x.data_ptr(), y.data_ptr(), x.numel(), seed, step, first, threshold, scale, kernel_dtype(x))
     return y
-
-
-def _random_bits(index: Tensor, key: tuple[int, int]) -> Tensor:
-    """random_bits of csrc/random.h, on 32-bit numbers kept in int64."""
-    outer, inner = key
-    x = index ^ outer
-    x = _multiply32(x ^ x >> 16, 0x7FEB352D) ^ inner
-    x = _multiply32(x ^ x >> 15, 0x846CA68B)
-    return x ^ x >> 16
-
-
-def _multiply32(x: Tensor, factor: int) -> Tensor:
-    """x * factor modulo 2^32, in two steps that int64 can hold."""
-    return ((x & 0xFFFF) * factor + (((x >> 16) * factor & 0xFFFF) << 16)) & _MASK32
-
-
-def _key(seed: int, step: int, block: int) -> tuple[int, int]:
-    key = _mix64(_mix64(_mix64(_mix64(seed) + step)) + block)
-    return key & _MASK32, key >> 32
-
-
-def _mix64(x: int) -> int:
-    """splitmix64, as in csrc/random.h."""
-    x = x + 0x9E3779B97F4A7C15 & _MASK64
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK64
-    x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK64
-    return x ^ x >> 31

@@ -6,6 +6,8 @@
 Statistics in fp32. With a residual the sum is an output too, so that the next block can use it.
 """
 
+from typing import overload
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -89,6 +91,14 @@ class LayerNormFunction(torch.autograd.Function):
         )
 
 
+@overload
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, residual: None = None
+) -> Tensor: ...
+@overload
+def layer_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, *, residual: Tensor
+) -> tuple[Tensor, Tensor]: ...
 def layer_norm(
     x: Tensor,
     weight: Tensor | None = None,

@@ -6,6 +6,8 @@
 The mean of squares in fp32. With a residual the sum is an output too, so that the next block can use it.
 """
 
+from typing import overload
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -70,6 +72,14 @@ class RMSNormFunction(torch.autograd.Function):
         return dx, dweight, None, dx if ctx.has_residual else None
 
 
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, residual: None = None
+) -> Tensor: ...
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, residual: Tensor
+) -> tuple[Tensor, Tensor]: ...
 def rms_norm(
     x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, residual: Tensor | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:

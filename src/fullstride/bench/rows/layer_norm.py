@@ -15,7 +15,7 @@ def rows() -> Iterator[Row]:
         yield Row(
             op="layer_norm",
             case=f"forward+backward {name} 16384 x 1024",
-            ours=forward_backward(layer_norm, x, weight, bias, gradient=gradient),  # type: ignore[arg-type]
+            ours=forward_backward(layer_norm, x, weight, bias, gradient=gradient),
             peers={
                 "torch": forward_backward(
                     lambda x, w, b: F.layer_norm(x, w.shape, w, b), x, weight, bias, gradient=gradient

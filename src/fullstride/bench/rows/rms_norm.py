@@ -15,7 +15,7 @@ def rows() -> Iterator[Row]:
         yield Row(
             op="rms_norm",
             case=f"forward+backward {name} 16384 x 1024",
-            ours=forward_backward(rms_norm, x, weight, gradient=gradient),  # type: ignore[arg-type]
+            ours=forward_backward(rms_norm, x, weight, gradient=gradient),
             peers={"torch": forward_backward(lambda x, w: F.rms_norm(x, w.shape, w), x, weight, gradient=gradient)},
             bytes=5 * x.numel() * x.element_size(),
             targets=target,
