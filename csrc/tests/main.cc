@@ -1,4 +1,5 @@
-// fullstride_tests [OP ...]: runs the tests of these ops, or all of them, in every variant this machine supports.
+// fullstride_tests [OP ...] [ISA ...]: runs the tests of these ops in these variants; by default all tests in every
+// variant this machine supports. A variant that is named must be supported.
 #include <string.h>
 
 #include "test.h"
@@ -6,21 +7,36 @@
 Test* Test::first = nullptr;
 int num_failures = 0;
 
-static bool wanted(const Test& test, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i)
-    if (!strcmp(argv[i], test.op)) return true;
-  return argc == 1;
-}
+struct Arguments {
+  std::vector<const char*> ops, isas;
+
+  Arguments(int argc, char** argv) {
+    for (int i = 1; i < argc; ++i) (is_isa(argv[i]) ? isas : ops).push_back(argv[i]);
+  }
+  static bool is_isa(const char* name) {
+    for (int isa = 0; isa < FS_NUM_ISAS; ++isa)
+      if (!strcmp(name, fs_isa_name(isa))) return true;
+    return false;
+  }
+  static bool wanted(const std::vector<const char*>& names, const char* name) {
+    for (const char* each : names)
+      if (!strcmp(each, name)) return true;
+    return names.empty();
+  }
+};
 
 int main(int argc, char** argv) {
+  const Arguments arguments(argc, argv);
   int num_passed = 0, num_failed = 0;
   for (int isa = 0; isa < FS_NUM_ISAS; ++isa) {
+    if (!arguments.wanted(arguments.isas, fs_isa_name(isa))) continue;
     if (!fs_isa_supported(isa)) {
       printf("not on this machine: %s\n", fs_isa_name(isa));
+      num_failed += !arguments.isas.empty();
       continue;
     }
     for (const Test* test = Test::first; test; test = test->next) {
-      if (!wanted(*test, argc, argv)) continue;
+      if (!arguments.wanted(arguments.ops, test->op)) continue;
       num_failures = 0;
       test->run(isa);
       if (num_failures) printf("FAILED %s/%s in %s\n", test->op, test->name, fs_isa_name(isa));
