@@ -42,18 +42,18 @@ test-python: setup  ## pytest
 test-native: setup  ## the C++ test program, every variant this machine has
 	$(CMAKE_TESTS) -B build/tests >/dev/null
 	$(BIN)/cmake --build build/tests -j $(JOBS)
-	build/tests/csrc/tests/fullstride_tests
+	$(BIN)/ctest --test-dir build/tests --output-on-failure
 
 test-sanitize: setup  ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(CMAKE_TESTS) -B build/sanitize -DFULLSTRIDE_SANITIZE=ON >/dev/null
 	$(BIN)/cmake --build build/sanitize -j $(JOBS)
-	build/sanitize/csrc/tests/fullstride_tests
+	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
 
 test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-user)
-	@command -v aarch64-linux-gnu-g++ qemu-aarch64 >/dev/null || { echo "needs a cross compiler and qemu-user: apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
-	$(CMAKE_TESTS) -B build/arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ >/dev/null
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || { echo "needs a cross compiler and qemu-user: apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
+	$(CMAKE_TESTS) -B build/arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-cpu;max;-L;/usr/aarch64-linux-gnu" >/dev/null
 	$(BIN)/cmake --build build/arm64 -j $(JOBS)
-	qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu build/arm64/csrc/tests/fullstride_tests
+	$(BIN)/ctest --test-dir build/arm64 --output-on-failure
 
 test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian hosts; takes many minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" csrc/tests/emulate_avx512.sh

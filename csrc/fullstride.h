@@ -7,7 +7,8 @@
  *     void*, const void* and every other pointer, int64_t, uint64_t, int32_t, float, double.
  *
  * Preconditions of every kernel, checked by the caller (the wrappers in src/fullstride/ops):
- *   - sizes are >= 0; a size of 0 makes the call a no-op and its pointers may then be NULL;
+ *   - sizes are >= 0; tensors with no element are neither read nor written and may be NULL. Sums over no rows are still
+ *     written: dweight, dbias, a norm, a loss are then 0, or what the kernel says;
  *   - tensors are dense and row-major unless a stride is taken; pointers are aligned to their element;
  *   - outputs do not overlap inputs, except where "may alias" is said: then only exactly, same pointer;
  *   - a dtype argument is one of fs_dtype, and only those listed at the kernel;

@@ -45,6 +45,13 @@ FpMode get_mode() { return 0; }
 void set_mode(FpMode) {}
 #endif
 
+// Stores around the cache are ordered by nothing else: before another thread reads them.
+void drain_stores() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
 // Flushes denormals for one task on one thread; writing the register only when it changes keeps this at a few
 // cycles where the whole pool flushes already.
 struct FlushGuard {
@@ -122,13 +129,16 @@ void fs_internal_parallel(int64_t n, int64_t grain, fs_task task, void* context)
     return;
   }
 #ifdef _OPENMP
-  // OpenMP may give fewer threads than asked for (thread limit, dynamic adjustment), so each takes every part
-  // whose number is its own modulo the team: the cut never depends on what was granted.
-#pragma omp parallel num_threads(threads)
+  // Always the whole team, also where few threads have work: libgomp ends the threads that a smaller team leaves over
+  // and starts new ones for the next larger team, which costs a millisecond. The team may be smaller than asked for
+  // (thread limit, dynamic adjustment), so each thread takes every part whose number is its own modulo the team: the
+  // cut never depends on what was granted.
+#pragma omp parallel
   {
     FlushGuard guard;
     for (int part = omp_get_thread_num(); part < threads; part += omp_get_num_threads())
       task(context, n * part / threads, n * (part + 1) / threads, part);
+    drain_stores();
   }
 #endif
 }

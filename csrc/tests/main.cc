@@ -1,6 +1,11 @@
 // fullstride_tests [OP ...] [ISA ...]: runs the tests of these ops in these variants; by default all tests in every
-// variant this machine supports. A variant that is named must be supported.
+// variant this machine supports. A variant that is named must be supported. Each test runs twice: as kernels are used,
+// and cut into small parts over three threads, as the small sizes of tests never would be.
 #include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "test.h"
 
@@ -25,6 +30,14 @@ struct Arguments {
   }
 };
 
+static void cut_into_parts(bool finely) {
+  fs_set_grain(finely ? 64 : 0);
+#ifdef _OPENMP
+  static const int num_threads = omp_get_max_threads();
+  omp_set_num_threads(finely ? 3 : num_threads);
+#endif
+}
+
 int main(int argc, char** argv) {
   const Arguments arguments(argc, argv);
   int num_passed = 0, num_failed = 0;
@@ -38,7 +51,10 @@ int main(int argc, char** argv) {
     for (const Test* test = Test::first; test; test = test->next) {
       if (!arguments.wanted(arguments.ops, test->op)) continue;
       num_failures = 0;
-      test->run(isa);
+      for (const bool finely : {false, true}) {
+        cut_into_parts(finely);
+        test->run(isa);
+      }
       if (num_failures) printf("FAILED %s/%s in %s\n", test->op, test->name, fs_isa_name(isa));
       ++(num_failures ? num_failed : num_passed);
     }
