@@ -1,6 +1,7 @@
 // Element-wise results larger than the cache, written around it.
 #pragma once
 #include "kernel.h"
+#include "pairs.h"
 
 namespace {
 
@@ -31,6 +32,43 @@ FS_INLINE void for_tiles(T* y, int64_t begin, int64_t end, bool around_cache, co
     if (around_cache) copy_around_cache(y + start, tile, n * static_cast<int64_t>(sizeof(T)));
     start += n;
   }
+}
+
+// A whole pair at an aligned target, to be written around the cache from registers. By way of a tile the copy costs
+// instructions, and its bursts of stores hold up the loads. One core of Zen 4 with AVX2, arrays of 2^24, ns an element
+// by tiles and from registers: ReLU backward in fp32 0.65 and 0.45, in bf16 0.41 and 0.31; dropout in bf16 0.38 and
+// 0.33.
+struct AroundPair : WholePair {};
+
+FS_INLINE void store_words(void* p, vuint words, AroundPair) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(p), (__m512i)words);
+#elif defined(__AVX2__)
+  _mm256_stream_si256(static_cast<__m256i*>(p), (__m256i)words);
+#else
+  store_words(p, words, WholePair{});
+#endif
+}
+FS_INLINE void store_pair(float* p, Pair v, AroundPair lanes) {
+  store_words(p, bits_of(v.a), lanes);
+  store_words(p + kWidth, bits_of(v.b), lanes);
+}
+FS_INLINE void store_pair(bf16* p, Pair v, AroundPair lanes) { store_words(p, rounded_words(v), lanes); }
+
+template <class T>
+FS_INLINE int64_t elements_before_aligned(const T* p) {
+  return static_cast<int64_t>((-reinterpret_cast<uintptr_t>(p) & (sizeof(vuint) - 1)) / sizeof(T));
+}
+
+// for_pairs for a body that writes its results to y: around the cache where asked. The first piece then leads up to an
+// aligned target.
+template <class T, class Body>
+FS_INLINE void for_pairs_to(T* y, int64_t n, bool around_cache, const Body& body) {
+  if (!around_cache) return for_pairs(n, body);
+  int64_t i = min_of(n, elements_before_aligned(y));
+  if (i > 0) body(0, PartOfPair{i});
+  for (; i + kPair <= n; i += kPair) body(i, AroundPair{});
+  if (i < n) body(i, PartOfPair{n - i});
 }
 
 }  // namespace

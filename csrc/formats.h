@@ -1,7 +1,7 @@
 // Formats that are stored but not computed in: exact bf16, fp16, split fp32. Everything here works on patterns, so
 // flushing of denormals does not touch it, and every variant gives the same bits.
 #pragma once
-#include "simd.h"
+#include "pairs.h"
 
 namespace {
 
@@ -11,6 +11,13 @@ namespace {
 FS_INLINE vhalf float_to_bf16_exact(vfloat x) {
   const vuint u = bits_of(x);
   return narrow(x != x ? u >> 16 | 0x40 : (u + 0x7fffu + (u >> 16 & 1)) >> 16);
+}
+
+// Of two vectors in order, a first. The guard for NaN is a branch here: three instructions a vector less.
+FS_INLINE vuint float_to_bf16_exact(vfloat a, vfloat b) {
+  if (__builtin_expect(any((a != a) | (b != b)), 0)) return join(float_to_bf16_exact(a), float_to_bf16_exact(b));
+  const vuint u = bits_of(a), v = bits_of(b);
+  return narrow((u + 0x7fffu + (u >> 16 & 1)) >> 16, (v + 0x7fffu + (v >> 16 & 1)) >> 16);
 }
 
 // ---- fp16 ---------------------------------------------------------------------------------------------------
@@ -60,6 +67,8 @@ FS_INLINE vhalf float_to_fp16(vfloat x) {
 #endif
 }
 
+FS_INLINE vuint float_to_fp16(vfloat a, vfloat b) { return join(float_to_fp16(a), float_to_fp16(b)); }
+
 template <class Lanes>
 FS_INLINE vfloat load(const fp16* p, Lanes lanes) {
   return fp16_to_float(load_lanes<vhalf>(reinterpret_cast<const uint16_t*>(p), lanes));
@@ -77,9 +86,25 @@ FS_INLINE Split split_bits(vfloat x) {
   u = x != x ? (u & 0x80000000u) | 0x7fc00000u : u;
   return {narrow((u + 0x8000u) >> 16), narrow(u & 0xffffu)};
 }
+// Of two vectors in order, a first.
+struct SplitPair {
+  vuint hi, lo;
+};
+FS_INLINE SplitPair split_bits(vfloat a, vfloat b) {
+  if (__builtin_expect(any((a != a) | (b != b)), 0)) {
+    const Split first = split_bits(a), second = split_bits(b);
+    return {join(first.hi, second.hi), join(first.lo, second.lo)};
+  }
+  const vuint u = bits_of(a), v = bits_of(b);
+  return {narrow((u + 0x8000u) >> 16, (v + 0x8000u) >> 16), narrow(u & 0xffffu, v & 0xffffu)};
+}
 // (hi << 16) + lo, the whole float.
 FS_INLINE vfloat merge_bits(vhalf hi, vhalf lo) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return float_of((widen(hi) << 16) + (vuint)_mm256_cvtepi16_epi32((__m128i)lo));
+#else
   return float_of((widen(hi) << 16) + (vuint)((vint)(widen(lo) << 16) >> 16));
+#endif
 }
 
 template <class Lanes>

@@ -44,26 +44,41 @@ FS_INLINE Pair load_pair(const T* p, PartOfPair lanes) {
   return load_pair(values);
 }
 
+FS_INLINE void store_words(void* p, vuint words, WholePair) { memcpy(p, &words, sizeof(words)); }
+
 FS_INLINE void store_pair(float* p, Pair v, WholePair = {}) {
   store(p, v.a, All{});
   store(p + kWidth, v.b, All{});
 }
-// Rounded to nearest, ties to even. Precondition: a NaN has zeros in its lower half, as every NaN has that was
-// made by arithmetic or came from bf16; others could become an infinity or zero.
-FS_INLINE void store_pair(bf16* p, Pair v, WholePair = {}) {
-  const vuint a = bits_of(v.a), b = bits_of(v.b);
-  const vuint lower = (a + 0x7fffu + (a >> 16 & 1)) >> 16, upper = b + 0x7fffu + (b >> 16 & 1);
+// Words of the upper halves of two fp32 vectors.
+FS_INLINE vuint upper_halves(vuint a, vuint b) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
-  store_lanes(p, (vuint)_mm256_blend_epi16((__m256i)lower, (__m256i)upper, 0xaa), All{});
+  return (vuint)_mm256_blend_epi16((__m256i)(a >> 16), (__m256i)b, 0xaa);
 #else
-  store_lanes(p, lower | (upper & 0xffff0000u), All{});
+  return a >> 16 | (b & 0xffff0000u);
 #endif
 }
+// Rounded to nearest, ties to even. Precondition: a NaN has zeros in its lower half, as every NaN has that was
+// made by arithmetic or came from bf16; others could become an infinity or zero.
+FS_INLINE vuint rounded_words(Pair v) {
+  const vuint a = bits_of(v.a), b = bits_of(v.b);
+  return upper_halves(a + 0x7fffu + (a >> 16 & 1), b + 0x7fffu + (b >> 16 & 1));
+}
+FS_INLINE void store_pair(bf16* p, Pair v, WholePair lanes = {}) { store_words(p, rounded_words(v), lanes); }
 template <class T>
 FS_INLINE void store_pair(T* p, Pair v, PartOfPair lanes) {
   T values[kPair];
   store_pair(values, v);
   for (int64_t l = 0; l < lanes.count; ++l) p[l] = values[l];
+}
+
+// store_pair for numbers that are bf16 already.
+template <class T, class Lanes>
+FS_INLINE void store_exact_pair(T* p, Pair v, Lanes lanes) {
+  if constexpr (sizeof(T) == 2 && !__is_same(Lanes, PartOfPair))
+    store_words(p, upper_halves(bits_of(v.a), bits_of(v.b)), lanes);
+  else
+    store_pair(p, v, lanes);
 }
 
 // kPair floats into the order in which pairs of T have them, and back.

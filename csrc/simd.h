@@ -98,6 +98,25 @@ FS_INLINE vhalf narrow(vuint x) {
   return __builtin_convertvector(x, vhalf);
 #endif
 }
+// a, then b, in one register. GCC 12 takes an array of them through memory.
+FS_INLINE vuint join(vhalf a, vhalf b) {
+#if defined(__AVX512F__)
+  return (vuint)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)a), (__m256i)b, 1);
+#elif defined(__AVX2__)
+  return (vuint)_mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)a), (__m128i)b, 1);
+#else
+  const vhalf both[2] = {a, b};
+  return __builtin_bit_cast(vuint, both);
+#endif
+}
+// join(narrow(a), narrow(b)), with one shuffle across the register where there are two.
+FS_INLINE vuint narrow(vuint a, vuint b) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  return (vuint)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)a, (__m256i)b), 0xd8);
+#else
+  return join(narrow(a), narrow(b));
+#endif
+}
 // The lower bytes of the lanes. Precondition: the rest is zero.
 FS_INLINE vbyte narrow_to_bytes(vuint x) {
 #if defined(__AVX512F__)

@@ -106,18 +106,17 @@ FS_INLINE void for_strips(const Folded& shape, const void* bias, int32_t bias_dt
   write_sums<T>(shape, all_sums, dbias, 0, shape.cols);
 }
 
+// Around the cache only where y is aligned: the bias stands in the order of pairs, which begin where the row does.
 template <class A, class T>
 FS_INLINE void forward_row(const T* x, const float* bias, T* y, int64_t n, bool around_cache) {
   with_flag(bias, [=](auto has_bias) {
-    for_tiles(y, 0, n, around_cache, [=](T* target, int64_t start, int64_t count) {
-      for_pairs(count, [=](int64_t i, auto lanes) {
-        Pair z = load_pair(x + start + i, lanes);
-        if constexpr (has_bias.value) {
-          const Pair b = load_pair(bias + start + i);
-          z = {z.a + b.a, z.b + b.b};
-        }
-        store_pair(target + i, {A::value(z.a), A::value(z.b)}, lanes);
-      });
+    for_pairs_to(y, n, around_cache && elements_before_aligned(y) == 0, [=](int64_t i, auto lanes) {
+      Pair z = load_pair(x + i, lanes);
+      if constexpr (has_bias.value) {
+        const Pair b = load_pair(bias + i);
+        z = {z.a + b.a, z.b + b.b};
+      }
+      store_pair(y + i, {A::value(z.a), A::value(z.b)}, lanes);
     });
   });
 }
@@ -135,21 +134,22 @@ template <class A, class T>
 FS_INLINE void backward_row(const T* dy, const T* saved, const float* bias, T* dx, float* sums, int64_t n,
                             bool around_cache) {
   const auto loop = [=](auto has_bias, auto has_sums) {
-    for_tiles(dx, 0, n, around_cache, [=](T* target, int64_t start, int64_t count) {
-      for_pairs(count, [=](int64_t i, auto lanes) {
-        Pair z = load_pair(saved + start + i, lanes);
-        if constexpr (has_bias.value) {
-          const Pair b = load_pair(bias + start + i);
-          z = {z.a + b.a, z.b + b.b};
-        }
-        const Pair d = load_pair(dy + start + i, lanes);
-        const Pair result = {times_slope<A>(d.a, z.a), times_slope<A>(d.b, z.b)};
-        if constexpr (has_sums.value) {
-          const Pair s = load_pair(sums + start + i);
-          store_pair(sums + start + i, {s.a + result.a, s.b + result.b});
-        }
-        store_pair(target + i, result, lanes);
-      });
+    for_pairs_to(dx, n, around_cache && elements_before_aligned(dx) == 0, [=](int64_t i, auto lanes) {
+      Pair z = load_pair(saved + i, lanes);
+      if constexpr (has_bias.value) {
+        const Pair b = load_pair(bias + i);
+        z = {z.a + b.a, z.b + b.b};
+      }
+      const Pair d = load_pair(dy + i, lanes);
+      const Pair result = {times_slope<A>(d.a, z.a), times_slope<A>(d.b, z.b)};
+      if constexpr (has_sums.value) {
+        const Pair s = load_pair(sums + i);
+        store_pair(sums + i, {s.a + result.a, s.b + result.b});
+      }
+      if constexpr (__is_same(A, Relu))
+        store_exact_pair(dx + i, result, lanes);  // dy or 0
+      else
+        store_pair(dx + i, result, lanes);
     });
   };
   with_flag(sums, [&](auto has_sums) {

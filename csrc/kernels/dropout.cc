@@ -9,17 +9,18 @@ namespace {
 constexpr int64_t kDropoutGrain = 32768;
 
 template <class T>
-FS_INLINE void drop(const T* x, T* target, int64_t n, RandomKey key, uint32_t first, int32_t limit, float scale) {
+FS_INLINE void drop(const T* x, T* y, int64_t n, RandomKey key, uint32_t first, int32_t limit, float scale,
+                    bool around_cache) {
   // The lanes of a pair: even and odd elements of bf16, two vectors of fp32.
   vuint a = (vuint)lane_numbers() * (sizeof(T) == 2 ? 2 : 1) + first, b = a + (sizeof(T) == 2 ? 1 : kWidth);
-  for_pairs(n, [&](int64_t i, auto lanes) {
+  for_pairs_to(y, n, around_cache, [&](int64_t i, auto lanes) {
     const vfloat zero = {}, kept = broadcast(scale);
     const Pair v = load_pair(x + i, lanes);
     const vfloat factor_a = (vint)random_bits(key, a) >= limit ? kept : zero;
     const vfloat factor_b = (vint)random_bits(key, b) >= limit ? kept : zero;
-    store_pair(target + i, {v.a * factor_a, v.b * factor_b}, lanes);
-    a += static_cast<uint32_t>(kPair);
-    b += static_cast<uint32_t>(kPair);
+    store_pair(y + i, {v.a * factor_a, v.b * factor_b}, lanes);
+    a += static_cast<uint32_t>(lanes.count);
+    b += static_cast<uint32_t>(lanes.count);
   });
 }
 
@@ -38,10 +39,8 @@ FS_DEFINE(dropout)(const void* x, void* y, int64_t numel, uint64_t seed, uint64_
       while (begin < end) {  // one key for 2^32 indices
         const int64_t index = first + begin, n = min_of(end - begin, kAll - index % kAll);
         const RandomKey key = random_key(seed, step, 0, static_cast<uint64_t>(index / kAll));
-        const T* from = row<T>(x, 1, begin);
-        for_tiles(row<T>(y, 1, begin), 0, n, around_cache, [=](T* target, int64_t start, int64_t count) {
-          drop(from + start, target, count, key, static_cast<uint32_t>(index + start), limit, scale);
-        });
+        drop(row<T>(x, 1, begin), row<T>(y, 1, begin), n, key, static_cast<uint32_t>(index), limit, scale,
+             around_cache);
         begin += n;
       }
     });
