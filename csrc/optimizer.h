@@ -1,13 +1,12 @@
 // What the optimizers share: a list of tensors cut into chunks over the threads, and tiles of 256 floats that an update
-// works on whatever the storage formats are. An optimizer writes only its update, on plain fp32 arrays:
+// works on whatever the storage formats are. An update on plain fp32 arrays is all that such a step needs:
 //
-//     step_list(params, num_params, {seed, lookahead_alpha}, [&](const fs_param& p) {
-//       const Coefficients c = ...;                       // once for each chunk of 4096 elements
-//       return [=](const Tile& tile) { ... };             // kTile elements: no tails
+//     for_chunks(params, num_params, [&](const fs_param& p, int64_t begin, int64_t end, int64_t) {
+//       step_tiles(p, begin, end, keys, lookahead_alpha, [&](const Tile& tile) { ... });  // kTile elements: no tails
 //     });
 //
-// fp32 arrays are worked on in place, the others are decoded into L1 and encoded again. Decoding in registers inside
-// each update would save the round trip through L1, at one instantiation for every combination of formats.
+// fp32 arrays are worked on in place, the others are decoded into L1 and encoded again. packed_tile.h saves that round
+// trip for the common steps, at one instantiation for every combination of formats.
 #pragma once
 #include "tile_formats.h"
 
@@ -218,20 +217,6 @@ FS_INLINE void step_tiles(const fs_param& p, int64_t begin, int64_t end, const K
     update(tile);
     store_states(p, at, tile, buffer, keys, first);
     store_weight(p, at, tile, buffer, keys, first, lookahead_alpha);
-  });
-}
-
-struct StepOptions {
-  uint64_t seed;
-  float lookahead_alpha;
-};
-
-// prepare(p) gives the update of tensor p.
-template <class Prepare>
-inline void step_list(const fs_param* params, int64_t num_params, StepOptions options, const Prepare& prepare) {
-  for_chunks(params, num_params, [&](const fs_param& p, int64_t begin, int64_t end, int64_t) {
-    const auto update = prepare(p);
-    step_tiles(p, begin, end, Keys(p, options.seed, begin), options.lookahead_alpha, update);
   });
 }
 

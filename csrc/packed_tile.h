@@ -1,7 +1,7 @@
-// A tile of 256 weights and states in its storage formats, for updates that decode, compute and encode in registers: one
-// loop for each combination of formats, over pairs of vectors. An update is a template over a weight and a state type:
+// A tile of 256 weights and states in its storage formats, for updates that decode, compute and encode in registers:
+// one loop for each combination of formats, over pairs of vectors. An update is a template over both types:
 //
-//     for (int64_t i = 0; i < kTile; i += 2 * kWidth) { ... weight.load(i) ... states.load_m(i) ... states.store(i, m, v) ... }
+//     for (int64_t i = 0; i < kTile; i += 2 * kWidth) { ... weight.load(i), states.load_m(i), states.store(i, m, v) }
 //     if constexpr (States::kBlocks) states.encode(m_tile, root_tile);
 #pragma once
 #include "optimizer.h"
@@ -20,6 +20,8 @@ FS_INLINE void keep_pair(float* p, Pair x) {
 }
 FS_INLINE Pair kept_pair(const float* p) { return {load(p, All{}), load(p + kWidth, All{})}; }
 
+FS_INLINE Pair sqrt(Pair x) { return {sqrt(x.even), sqrt(x.odd)}; }
+
 struct F32Weight {
   static constexpr bool kAnyNan = true;
   float* p;
@@ -32,7 +34,8 @@ struct SplitWeight {
   bf16* hi;
   int16_t* lo;
   explicit SplitWeight(const Place& place)
-      : hi(reinterpret_cast<bf16*>(place.at.array[kWeight])), lo(reinterpret_cast<int16_t*>(place.at.array[kWeightLo])) {}
+      : hi(reinterpret_cast<bf16*>(place.at.array[kWeight])),
+        lo(reinterpret_cast<int16_t*>(place.at.array[kWeightLo])) {}
   FS_INLINE Pair load(int64_t i) const { return load_split(hi + i, lo + i); }
   FS_INLINE void store(int64_t i, Pair w) const { store_split(hi + i, lo + i, w); }
 };
@@ -44,7 +47,9 @@ struct Bf16Weight {
   explicit Bf16Weight(const Place& place)
       : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), key(place.keys.weight), first(place.first) {}
   FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_rounded(p + i, w, noise_of_m<16>(random_pair(key, first + i))); }
+  FS_INLINE void store(int64_t i, Pair w) const {
+    store_rounded(p + i, w, noise_of_m<16>(random_pair(key, first + i)));
+  }
 };
 
 struct F32States {
@@ -54,6 +59,7 @@ struct F32States {
       : m(reinterpret_cast<float*>(place.at.array[kM])), v(reinterpret_cast<float*>(place.at.array[kV])) {}
   FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
   FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
+  FS_INLINE Pair load_root(int64_t i) const { return sqrt(load_v(i)); }
   FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
     store_pair(m + i, new_m);
     store_pair(v + i, new_v);
@@ -69,6 +75,7 @@ struct Bf16States {
         key(place.keys.state), first(place.first) {}
   FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
   FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
+  FS_INLINE Pair load_root(int64_t i) const { return sqrt(load_v(i)); }
   FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
     const vuint random = random_pair(key, first + i);
     store_rounded(m + i, new_m, noise_of_m<16>(random));
@@ -90,8 +97,9 @@ struct ByteStates {
         m_scale(place.at.m_scale), v_scale(place.at.v_scale), old_m_scale(*m_scale), old_v_scale(*v_scale),
         key(place.keys.state), first(place.first) {}
   FS_INLINE Pair load_m(int64_t i) const { return load_m_codes(m + i, old_m_scale); }
+  FS_INLINE Pair load_root(int64_t i) const { return load_root_codes(v + i, old_v_scale); }
   FS_INLINE Pair load_v(int64_t i) const {
-    const Pair root = load_root_codes(v + i, old_v_scale);
+    const Pair root = load_root(i);
     return {root.even * root.even, root.odd * root.odd};
   }
   FS_INLINE void store(int64_t, Pair new_m, Pair new_v) {

@@ -3,7 +3,7 @@
 // The scale needs the norms of the whole tensor, so there are two passes over the list. The first updates the states
 // and sums the squares of weights and updates by chunk, which makes them the same for any number of threads. The second
 // computes the update again from the stored states: keeping it instead would cost as much memory traffic as it saves.
-#include "optimizer.h"
+#include "packed_tile.h"
 
 namespace {
 
@@ -25,23 +25,67 @@ Coefficients coefficients_of(const fs_lamb_group& group, int64_t step, float gra
   };
 }
 
-template <bool roots>
-__attribute__((noinline)) void update_states(const Tile& whole, const Coefficients& coefficients) {
-  const Coefficients c = coefficients;
-  const Tile tile = whole;  // a copy: stores might change `whole`
-  for (int64_t i = 0; i < kTile; i += kWidth) {
-    const vfloat g = rounded(load(tile.grad + i, All{}) * c.grad_scale);
-    const vfloat m = load(tile.m + i, All{}), old = load(tile.v + i, All{});
-    const vfloat v = rounded(c.beta2 * (roots ? old * old : old)) + c.beta2_rest * g * g;
-    store(tile.m + i, m + c.beta1_rest * (g - m), All{});
-    store(tile.v + i, roots ? sqrt(v) : v, All{});
-  }
+// ---- the formula -------------------------------------------------------------------------------------------------
+
+FS_INLINE vfloat next_m(vfloat m, vfloat g, const Coefficients& c) { return m + c.beta1_rest * (g - m); }
+FS_INLINE vfloat next_v(vfloat v, vfloat g, const Coefficients& c) {
+  return rounded(c.beta2 * v) + c.beta2_rest * g * g;
+}
+FS_INLINE vfloat update_of(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
+  return (m * c.m_correction) / (root * c.root_correction + c.eps) + c.weight_decay * w;
+}
+FS_INLINE Pair update_of(Pair w, Pair m, Pair root, const Coefficients& c) {
+  return {update_of(w.even, m.even, root.even, c), update_of(w.odd, m.odd, root.odd, c)};
 }
 
-template <bool roots>
-FS_INLINE vfloat update_at(const Tile& tile, int64_t i, vfloat w, const Coefficients& c) {
-  const vfloat v = load(tile.v + i, All{}), root = roots ? v : sqrt(v);
-  return (load(tile.m + i, All{}) * c.m_correction) / (root * c.root_correction + c.eps) + c.weight_decay * w;
+// fp32 throughout: where nothing is summed any order will do, and that of memory needs no shuffles.
+struct PlainWeight : F32Weight {
+  using F32Weight::F32Weight;
+  FS_INLINE Pair load(int64_t i) const { return kept_pair(p + i); }
+  FS_INLINE void store(int64_t i, Pair w) const { keep_pair(p + i, w); }
+};
+struct PlainStates : F32States {
+  using F32States::F32States;
+  FS_INLINE Pair load_m(int64_t i) const { return kept_pair(m + i); }
+  FS_INLINE Pair load_v(int64_t i) const { return kept_pair(v + i); }
+  FS_INLINE Pair load_root(int64_t i) const { return sqrt(load_v(i)); }
+  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
+    keep_pair(m + i, new_m);
+    keep_pair(v + i, new_v);
+  }
+};
+// Of the gradient or the slow weights, in the order of States.
+template <class States, class T>
+FS_INLINE Pair load_beside(const T* p) {
+  if constexpr (__is_same(States, PlainStates))
+    return kept_pair(p);
+  else
+    return load_pair(p);
+}
+
+// ---- the first pass ----------------------------------------------------------------------------------------------
+
+template <class States, class G>
+__attribute__((noinline)) void update_states(const Place& place, const Coefficients& coefficients) {
+  const Coefficients c = coefficients;
+  States states(place);
+  const G* grad = reinterpret_cast<const G*>(place.at.array[kGrad]);
+  // A NaN of fp32 may have any lower half, and the narrow formats want it canonical; it can only come in here.
+  constexpr bool kClean = __is_same(G, float) && !States::kAnyNan;
+  alignas(64) float m_tile[kTile], root_tile[kTile];  // for States::kBlocks, until the scales are known
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const Pair raw = load_beside<States>(grad + i), old_m = states.load_m(i), old_v = states.load_v(i);
+    Pair g = {rounded(raw.even * c.grad_scale), rounded(raw.odd * c.grad_scale)};
+    if constexpr (kClean) g = {canonical(g.even), canonical(g.odd)};
+    const Pair m = {next_m(old_m.even, g.even, c), next_m(old_m.odd, g.odd, c)};
+    const Pair v = {next_v(old_v.even, g.even, c), next_v(old_v.odd, g.odd, c)};
+    states.store(i, m, v);
+    if constexpr (States::kBlocks) {
+      keep_pair(m_tile + i, m);
+      keep_pair(root_tile + i, sqrt(v));
+    }
+  }
+  if constexpr (States::kBlocks) states.encode(m_tile, root_tile);
 }
 
 struct Squares {
@@ -49,49 +93,84 @@ struct Squares {
 };
 
 // Of the first n elements: with eps = 0 those that fill up a tile would be NaN.
-template <bool roots>
-__attribute__((noinline)) void add_squares(const Tile& tile, const Coefficients& coefficients, int64_t n,
+template <class Weight, class States>
+__attribute__((noinline)) void add_squares(const Place& place, const Coefficients& coefficients, int64_t n,
                                            Squares& sums) {
   const Coefficients c = coefficients;
+  const Weight weight(place);
+  const States states(place);
   Squares local = sums;
-  for_vectors(n, [&](int64_t i, auto lanes) {
-    const vfloat w = load(tile.weight + i, All{});
-    local.weight.add(w);
-    local.update.add(keep(update_at<roots>(tile, i, w, c), lanes));
-  });
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const Pair w = weight.load(i);
+    Pair u = update_of(w, states.load_m(i), states.load_root(i), c);
+    if (n < kTile) {
+      const vint left = static_cast<int32_t>(n - i) - 2 * lane_numbers();
+      u = {left > 0 ? u.even : vfloat{}, left > 1 ? u.odd : vfloat{}};
+    }
+    local.weight.add(w.even);
+    local.weight.add(w.odd);
+    local.update.add(u.even);
+    local.update.add(u.odd);
+  }
   sums = local;
 }
 
-template <bool roots>
-__attribute__((noinline)) void apply(const Tile& whole, const Coefficients& coefficients, float step_size) {
+// ---- the second pass ---------------------------------------------------------------------------------------------
+
+struct Step {
+  float size, lookahead_alpha;
+};
+
+template <class Weight, class States>
+__attribute__((noinline)) void apply(const Place& place, const Coefficients& coefficients, const Step& whole_step) {
   const Coefficients c = coefficients;
-  const Tile tile = whole;
-  for (int64_t i = 0; i < kTile; i += kWidth) {
-    const vfloat w = load(tile.weight + i, All{});
-    store(tile.weight + i, w - step_size * update_at<roots>(tile, i, w, c), All{});
+  const Step step = whole_step;
+  const Weight weight(place);
+  const States states(place);
+  float* slow = step.lookahead_alpha > 0 ? reinterpret_cast<float*>(place.at.array[kSlow]) : nullptr;
+  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
+    const Pair w = weight.load(i), u = update_of(w, states.load_m(i), states.load_root(i), c);
+    Pair next = {w.even - step.size * u.even, w.odd - step.size * u.odd};
+    if (slow) {
+      const Pair before = load_beside<States>(slow + i);
+      next = {before.even + step.lookahead_alpha * (next.even - before.even),
+              before.odd + step.lookahead_alpha * (next.odd - before.odd)};
+      __is_same(States, PlainStates) ? keep_pair(slow + i, next) : store_pair(slow + i, next);
+    }
+    if constexpr (!Weight::kAnyNan) next = {canonical(next.even), canonical(next.odd)};
+    weight.store(i, next);
   }
+}
+
+// ---- a loop for each combination of formats ------------------------------------------------------------------------
+
+struct Loops {
+  void (*update_states)(const Place&, const Coefficients&);
+  void (*add_squares)(const Place&, const Coefficients&, int64_t, Squares&);
+  void (*apply)(const Place&, const Coefficients&, const Step&);
+};
+
+template <class Weight, class States>
+Loops loops_with(const fs_param& p) {
+  return {p.grad_dtype == FS_F32 ? update_states<States, float> : update_states<States, bf16>,
+          add_squares<Weight, States>, apply<Weight, States>};
+}
+template <class Weight>
+Loops loops_with(const fs_param& p) {
+  if (p.state_format == FS_STATE_F32) return loops_with<Weight, F32States>(p);
+  return p.state_format == FS_STATE_BF16 ? loops_with<Weight, Bf16States>(p) : loops_with<Weight, ByteStates>(p);
+}
+Loops loops_for(const fs_param& p) {
+  if (p.weight_format == FS_WEIGHT_F32 && p.state_format == FS_STATE_F32)
+    return {p.grad_dtype == FS_F32 ? update_states<PlainStates, float> : update_states<F32States, bf16>,
+            add_squares<F32Weight, F32States>, apply<PlainWeight, PlainStates>};
+  if (p.weight_format == FS_WEIGHT_F32) return loops_with<F32Weight>(p);
+  return p.weight_format == FS_WEIGHT_SPLIT ? loops_with<SplitWeight>(p) : loops_with<Bf16Weight>(p);
 }
 
 struct ChunkSquares {
   double weight, update;
 };
-
-// One chunk of the first pass.
-ChunkSquares advance(const fs_param& p, int64_t begin, int64_t end, const Coefficients& c, const Keys& keys) {
-  Buffer buffer;
-  Squares sums;
-  for_tiles(p, begin, end, [&](const Address& at, int64_t first) {
-    const Tile tile = load_tile(p, at, buffer);
-    tile.roots ? update_states<true>(tile, c) : update_states<false>(tile, c);
-    store_states(p, at, tile, buffer, keys, first);
-    Tile stored = tile;
-    stored.m = load_state<decode_8bit_m>(p.state_format, at.array[kM], at.m_scale, buffer.m);
-    stored.v = load_state<decode_8bit_root>(p.state_format, at.array[kV], at.v_scale, buffer.v);
-    const int64_t n = min_of(kTile, end - first);
-    tile.roots ? add_squares<true>(stored, c, n, sums) : add_squares<false>(stored, c, n, sums);
-  });
-  return {sums.weight.total(), sums.update.total()};
-}
 
 }  // namespace
 
@@ -106,7 +185,14 @@ FS_DEFINE(lamb_step)(fs_param* params, int64_t num_params, const fs_lamb_group* 
 
   for_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t chunk) {
     const Coefficients c = coefficients_of(groups[p.group], p.step, grad_scale);
-    squares[chunk] = advance(p, begin, end, c, Keys(p, seed, begin));
+    const Keys keys(p, seed, begin);
+    const Loops loops = loops_for(p);
+    Squares sums;
+    for_tiles(p, begin, end, [&](const Address& at, int64_t first) {
+      loops.update_states({at, keys, first}, c);
+      loops.add_squares({at, keys, first}, c, min_of(kTile, end - first), sums);
+    });
+    squares[chunk] = {sums.weight.total(), sums.update.total()};
   });
 
   for (int64_t k = 0, chunk = 0; k < num_params; ++k) {
@@ -119,18 +205,11 @@ FS_DEFINE(lamb_step)(fs_param* params, int64_t num_params, const fs_lamb_group* 
     step_sizes[k] = static_cast<float>(groups[params[k].group].lr * ratio);
   }
 
-  for_chunks(params, num_params, [=](const fs_param& with_grad, int64_t begin, int64_t end, int64_t) {
-    const Coefficients c = coefficients_of(groups[with_grad.group], with_grad.step, grad_scale);
-    const float step_size = step_sizes[&with_grad - params];
-    fs_param p = with_grad;
-    p.grad = nullptr;  // not needed any more: do not decode it
-    p.grad_dtype = FS_F32;
+  for_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t) {
+    const Coefficients c = coefficients_of(groups[p.group], p.step, grad_scale);
     const Keys keys(p, seed, begin);
-    Buffer buffer;
-    for_tiles(p, begin, end, [&](const Address& at, int64_t first) {
-      const Tile tile = load_tile(p, at, buffer);
-      tile.roots ? apply<true>(tile, c, step_size) : apply<false>(tile, c, step_size);
-      store_weight(p, at, tile, buffer, keys, first, lookahead_alpha);
-    });
+    const Step step = {step_sizes[&p - params], lookahead_alpha};
+    const Loops loops = loops_for(p);
+    for_tiles(p, begin, end, [&](const Address& at, int64_t first) { loops.apply({at, keys, first}, c, step); });
   });
 }
