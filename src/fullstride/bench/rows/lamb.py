@@ -52,5 +52,6 @@ def rows() -> Iterator[Row]:
             ours=partial(lamb_step, ParamList(slots), grads, [LAMBGroup()]),
             peers={"plain torch": plain_lamb([w.clone() for w in weights], gradients)},
             bytes=bytes_each * numel,  # weights and states are read twice
+            mix="update",
             targets=targets,
         )

@@ -36,5 +36,6 @@ def rows() -> Iterator[Row]:
                 "torch fused": torch_sgd(weights, gradients, fused=True),
             },
             bytes=bytes_each * numel,
+            mix="update",
             streaming=weight_format == "fp32",
         )
