@@ -138,7 +138,8 @@ def test_fp32_equals_torch_over_200_steps(isa, one_thread, peer, options):
     weight = random(1501)
     theirs = torch.nn.Parameter(weight.clone())
     optimizer = peer([theirs], lr=1e-3, **options)
-    group = AdamGroup(decoupled=peer is torch.optim.AdamW, **{k: v for k, v in options.items() if k != "fused"})
+    shared = {k: v for k, v in options.items() if k != "fused"}
+    group = AdamGroup(lr=1e-3, decoupled=peer is torch.optim.AdamW, **shared)
     amsgrad = options.get("amsgrad", False)
     ours = slot_of(weight, states=STATES if amsgrad else STATES[:2])
     tensors = ParamList([ours])

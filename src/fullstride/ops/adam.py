@@ -31,7 +31,7 @@ class AdamGroup(ctypes.Structure):
 
     def __init__(
         self,
-        lr: float = 1e-3,
+        lr: float = 1e-4,
         beta1: float = 0.9,
         beta2: float = 0.999,
         eps: float = 1e-8,
