@@ -82,7 +82,7 @@ struct Bf16States {
     store_rounded(v + i, new_v, noise_of_v<16>(random));
   }
 };
-// The scales must be known before anything is encoded, so that comes last, when the weights are done.
+// The scales must be known before anything is encoded: seen by store(), chosen, then used by encode().
 struct ByteStates {
   static constexpr bool kBlocks = true, kAnyNan = false;
   uint8_t *m, *v;
@@ -91,6 +91,7 @@ struct ByteStates {
   RandomKey key;
   int64_t first;
   vuint m_seen = {}, v_seen = {};
+  Scale m_block, v_block;
 
   explicit ByteStates(const Place& place)
       : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), v(reinterpret_cast<uint8_t*>(place.at.array[kV])),
@@ -106,19 +107,25 @@ struct ByteStates {
     m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
     v_seen = larger(v_seen, larger(bits_of(new_v.even), bits_of(new_v.odd)));  // a negative one can only be NaN
   }
-  FS_INLINE void encode(const float* m_tile, const float* root_tile) const {
+  FS_INLINE void choose_scales() {
     const uint32_t v_largest = largest_lane(v_seen);
-    const Scale m_block = scale_for(largest_lane(m_seen));
-    const Scale v_block = scale_for(v_largest > 0x7f800000u ? v_largest : bits_of(sqrtf(float_of(v_largest))));
+    m_block = scale_for(largest_lane(m_seen));
+    v_block = scale_for(v_largest > 0x7f800000u ? v_largest : bits_of(sqrtf(float_of(v_largest))));
     *m_scale = m_block.value;
     *v_scale = v_block.value;
-    for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-      const vuint random = random_pair(key, first + i);
-      store_m_codes(m + i, kept_pair(m_tile + i), m_block, random);
-      store_root_codes(v + i, kept_pair(root_tile + i), v_block, random);
-    }
+  }
+  FS_INLINE vuint draw(int64_t i) const { return random_pair(key, first + i); }
+  FS_INLINE void encode(int64_t i, Pair new_m, Pair root, vuint random) const {
+    store_codes(m + i, v + i, m_codes(new_m, m_block, random), root_codes(root, v_block, random));
+  }
+  FS_INLINE void clear_unscalable() const {
     if (m_block.inverse == 0) memset(m, 0, kTile);
     if (v_block.inverse == 0) memset(v, 0, kTile);
+  }
+  FS_INLINE void encode(const float* m_tile, const float* root_tile) {
+    choose_scales();
+    for (int64_t i = 0; i < kTile; i += 2 * kWidth) encode(i, kept_pair(m_tile + i), kept_pair(root_tile + i), draw(i));
+    clear_unscalable();
   }
 };
 

@@ -64,17 +64,21 @@ __attribute__((noinline)) void step_tile(const Place& place, const Coefficients&
   // Short loops over tiles in L1 instead of one long one: the schedulers hold too few instructions to look past a
   // square root and a division that everything waits for.
   alignas(64) float m_tile[kTile], v_tile[kTile];
+  [[maybe_unused]] alignas(64) uint32_t random[kTile / 2];
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
     const Pair g = gradient(i), m = next_m(states.load_m(i), g, c), v = next_v(states.load_v(i), g, c);
     states.store(i, m, v);
     keep_pair(m_tile + i, m);
     keep_pair(v_tile + i, {sqrt(v.even), sqrt(v.odd)});
+    if constexpr (States::kBlocks) store_lanes(random + i / 2, states.draw(i), All{});
   }
+  if constexpr (States::kBlocks) states.choose_scales();
   for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
     const Pair w = weight.load(i), m = kept_pair(m_tile + i), root = kept_pair(v_tile + i);
     weight.store(i, {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)});
+    if constexpr (States::kBlocks) states.encode(i, m, root, random_at(random, i));  // beside the divisions
   }
-  if constexpr (States::kBlocks) states.encode(m_tile, v_tile);
+  if constexpr (States::kBlocks) states.clear_unscalable();
 }
 
 using TileStep = void (*)(const Place&, const Coefficients&);
