@@ -121,6 +121,24 @@ def test_an_index_out_of_range_is_named(isa, index, index_dtype):
         embedding(indices, random(7, 4))
 
 
+@for_indices
+@pytest.mark.parametrize("index", [7, -1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernel", "reference"])
+def test_an_index_out_of_range_is_named_before_anything_is_added(isa, index, index_dtype, dtype):
+    dweight = torch.zeros(7, 4, dtype=dtype)
+    with pytest.raises(IndexError, match=rf"expected indices in \[0, 7\).* got {index} at place 1;"):
+        accumulate_embedding_gradient(dweight, torch.tensor([0, index]).to(index_dtype), torch.ones(2, 4, dtype=dtype))
+    assert not dweight.any()
+
+
+def test_adding_to_a_gradient_that_backward_needs_is_noticed(isa):
+    dweight, leaf = torch.ones(7, 4), torch.ones(7, 4, requires_grad=True)
+    product = (leaf * dweight).sum()
+    accumulate_embedding_gradient(dweight, tokens(7, 2), torch.ones(2, 4))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
 def test_reference_passes_gradcheck():
     weight = random(5, 3).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda w: embedding_reference(tokens(5, 7), w), weight)

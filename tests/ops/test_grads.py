@@ -18,13 +18,6 @@ BF16 = 1e-7  # relative: blocks of bf16 squares are summed in fp32, and their er
 FP32 = 1e-12
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 def mixed_list():
     sizes = (70001, 0, 1, 40000, 513, 7, 99999)
     return [random(n, dtype=(torch.float32, torch.bfloat16)[n % 2], seed=n) for n in sizes]
@@ -96,11 +89,11 @@ def test_norm_does_not_depend_on_layout(isa, dtype):
         assert norm == (pytest.approx(view.double().norm().item(), rel=BF16) if view.dim() == 3 else expected)
 
 
-def test_norm_has_the_same_bits_for_any_number_of_threads(isa, threads):
+def test_norm_has_the_same_bits_for_any_number_of_threads(isa, num_threads):
     tensors = mixed_list()
     norms = set()
     for count in (1, 2, 3, 7):
-        threads(count)
+        num_threads(count)
         norms.add(grad_norm(tensors)[0])
     assert len(norms) == 1
 
@@ -160,6 +153,23 @@ def test_nan_and_infinity_pass_through(isa):
     assert_close(target, torch.tensor([float("nan"), float("nan"), float("inf")]))
     scale_([target], -1.0)
     assert target[2] == -float("inf")
+
+
+@pytest.mark.parametrize("change", [lambda x: scale_([x], 2.0), lambda x: accumulate_([x], [torch.ones(3)])])
+def test_a_changed_tensor_that_backward_needs_is_noticed(isa, change):
+    x, leaf = torch.ones(3), torch.ones(3, requires_grad=True)
+    product = (leaf * x).sum()
+    change(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+
+
+def test_tensors_of_inference_mode_are_taken(isa):
+    with torch.inference_mode():
+        x = torch.ones(3)
+        scale_([x], 2.0)
+        accumulate_([x], [torch.ones(3)])
+    assert x.tolist() == [3, 3, 3]
 
 
 def test_wrong_input_is_named():

@@ -19,45 +19,30 @@ takes the lower ones for the even element and the upper ones for the odd one, v 
 import torch
 from torch import Tensor
 
+from ._random import random_bits as bits_at
+
 BLOCK = 256
 _BASE = 0x38000000  # the pattern of 2^-15
 _MASK32 = 0xFFFFFFFF
-_MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
 # ---- random bits -------------------------------------------------------------------------------------------------
 
 
 def random_bits(seed: int, step: int, stream: int, numel: int) -> Tensor:
-    """32 bits for each pair of elements of a tensor of fewer than 2^32, as int64, given to both."""
-    key = 0
-    for part in (seed, step, stream, 0):
-        key = _mix64((key + part) & _MASK64)
-    x = torch.arange((numel + 1) // 2) ^ (key & _MASK32)
-    x = x ^ (x >> 16)
-    x = (x * 0x7FEB352D) & _MASK32
-    x = x ^ (key >> 32)
-    x = x ^ (x >> 15)
-    x = (x * 0x846CA68B) & _MASK32
-    return (x ^ (x >> 16)).repeat_interleave(2)[:numel]
+    """32 bits for each pair of elements, as int64, given to both."""
+    return bits_at(seed, step, stream, torch.arange(numel, device="cpu") // 2)
 
 
 def noise_of_m(random: Tensor, bits: int) -> Tensor:
     """`bits` of the random bits of each element for m or a weight, as a vector."""
-    lower = torch.arange(random.numel()) % 2 == 0
+    lower = torch.arange(random.numel(), device=random.device) % 2 == 0
     return torch.where(lower, random & ((1 << bits) - 1), random >> (32 - bits))
 
 
 def noise_of_v(random: Tensor, bits: int) -> Tensor:
-    upper = torch.arange(random.numel()) % 2 == 0
+    upper = torch.arange(random.numel(), device=random.device) % 2 == 0
     return torch.where(upper, random >> (32 - bits), random & ((1 << bits) - 1))
-
-
-def _mix64(x: int) -> int:
-    x = (x + 0x9E3779B97F4A7C15) & _MASK64
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return x ^ (x >> 31)
 
 
 # ---- bits of floats ----------------------------------------------------------------------------------------------
@@ -104,7 +89,7 @@ def _blocks(x: Tensor) -> Tensor:
 def _scale(blocks: Tensor) -> Tensor:
     """The smallest power of two with 1.067 * absmax / S < 2, at least 2^-126; NaN for NaN and above 2^124."""
     largest = _bits(blocks.abs()).amax(dim=1)
-    exponent = (_bits(_float(largest) * torch.tensor(1.067)) >> 23).clamp(min=1)
+    exponent = (_bits(_float(largest) * blocks.new_tensor(1.067)) >> 23).clamp(min=1)
     return torch.where(largest > 0x7D800000, torch.nan, _float(exponent << 23))
 
 

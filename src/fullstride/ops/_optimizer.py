@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .. import _native
 from . import _formats as formats
+from ._tensors import mark_written
 
 WEIGHT_FORMATS = {"fp32": 0, "split": 1, "bf16": 2}
 """The codes of fs_weight_format."""
@@ -139,7 +140,7 @@ def make_slot(
     for name in states:
         setattr(slot, name, torch.zeros_like(weight, dtype=_STATE_DTYPES[state_format], requires_grad=False))
         if state_format == "8bit":
-            setattr(slot, f"{name}_scale", torch.zeros(-(-weight.numel() // formats.BLOCK), dtype=torch.float32))
+            setattr(slot, f"{name}_scale", weight.new_zeros(-(-weight.numel() // formats.BLOCK), dtype=torch.float32))
     return slot
 
 
@@ -162,14 +163,38 @@ class ParamList:
             param["step"], param["stream"], param["group"] = slot.step, slot.stream, slot.group
             param["weight_format"] = WEIGHT_FORMATS[slot.weight_format]
             param["state_format"] = STATE_FORMATS[slot.state_format]
+        self._check_distinct()
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    def _check_distinct(self) -> None:
+        addresses = self._array["weight"][self._numel > 0]
+        if len(np.unique(addresses)) != len(addresses):
+            raise ValueError("expected each weight once, got the same memory twice; threads would race for it")
+
+    def _follow_weights(self) -> None:
+        """The weights' addresses anew, where `weight.data = other` moved one since the last step."""
+        addresses = np.array([slot.weight.data_ptr() for slot in self.slots], dtype=self._array["weight"].dtype)
+        moved = np.flatnonzero(addresses != self._array["weight"])
+        if not len(moved):
+            return
+        for i in moved:
+            weight, numel = self.slots[i].weight, int(self._numel[i])
+            dtype = torch.float32 if self.slots[i].weight_format == "fp32" else torch.bfloat16
+            if weight.numel() != numel or weight.dtype != dtype or not weight.is_cpu or not weight.is_contiguous():
+                raise ValueError(
+                    f"expected weight {i} to stay a contiguous {dtype} CPU tensor of {numel} elements, got"
+                    f" {weight.dtype} of shape {tuple(weight.shape)} on {weight.device}; make a new ParamList"
+                )
+        self._array["weight"] = addresses
+        self._check_distinct()
 
     def begin_step(self, gradients: Sequence[Tensor | None]) -> None:
         """Takes the gradients, one a slot, and counts the step. A slot with None is left out of this step."""
         if len(gradients) != len(self.slots):
             raise ValueError(f"expected a gradient or None for each of {len(self.slots)} tensors, got {len(gradients)}")
+        self._follow_weights()
         addresses: list[int] = []
         dtypes: list[int] = []
         kept: list[Tensor | None] = []
@@ -185,6 +210,8 @@ class ParamList:
                     f"expected an fp32 or bf16 gradient of shape {tuple(slot.weight.shape)}, got {given.dtype} of shape"
                     f" {tuple(given.shape)}"
                 )
+            if not given.is_cpu or given.layout is not torch.strided:
+                raise ValueError(f"expected dense CPU gradients, got {given.layout} on {given.device}; convert it")
             gradient = given if given.is_contiguous() else given.contiguous()
             addresses.append(gradient.data_ptr())
             dtypes.append(code)
@@ -204,6 +231,13 @@ class ParamList:
     @property
     def address(self) -> int:
         return int(self._array.ctypes.data)
+
+
+def check_groups(op: str, groups: Sequence[ctypes.Structure], kind: type[ctypes.Structure]) -> None:
+    """The kernel would read the fields of another struct as its own."""
+    for group in groups:
+        if type(group) is not kind:
+            raise TypeError(f"{op}: expected groups of type {kind.__name__}, got {type(group).__name__}")
 
 
 def run_step(
@@ -231,7 +265,9 @@ def run_step(
         array = (type(groups[0]) * len(groups))(*groups)
         call = getattr(_native.kernels, kernel)
         call(tensors.address, len(tensors), ctypes.addressof(array), grad_scale, lookahead_alpha, seed, 0)
+        mark_written(slot.weight for slot, given in zip(tensors.slots, gradients, strict=True) if given is not None)
         return
-    for slot, gradient, step in zip(tensors.slots, tensors.gradients, tensors.steps, strict=True):
-        if gradient is not None:
-            reference(slot, gradient, groups[slot.group], int(step), grad_scale, lookahead_alpha, seed)
+    with torch.no_grad():
+        for slot, gradient, step in zip(tensors.slots, tensors.gradients, tensors.steps, strict=True):
+            if gradient is not None:
+                reference(slot, gradient, groups[slot.group], int(step), grad_scale, lookahead_alpha, seed)

@@ -14,26 +14,29 @@ new_empty for several small outputs and compute the addresses. It is x.new_empty
 which follows the default dtype and device that the user has set.
 """
 
+from collections.abc import Iterable
 from typing import overload
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.autograd.graph import increment_version
 
 from .. import _native
 
 KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _are_transforms_active = torch._C._are_functorch_transforms_active
+_is_tracing = torch._C._is_tracing  # what torch.jit.is_tracing asks
 
 
 def takes_kernel(*tensors: Tensor | None) -> bool:
     """Whether kernels can work on these: plain dense CPU tensors, all fp32 or all bf16, and a library to call.
 
-    While torch.compile traces, under a torch.func transform and in forward-mode differentiation the answer is no:
-    those see through the references and not through ctypes.
+    While torch.compile or torch.jit traces, under a torch.func transform and in forward-mode differentiation the
+    answer is no: those see through the references and not through ctypes. Nor do kernels see that a view is negated.
     """
-    if torch.compiler.is_compiling() or _are_transforms_active() or forward_ad._current_level >= 0:
+    if torch.compiler.is_compiling() or _are_transforms_active() or forward_ad._current_level >= 0 or _is_tracing():
         return False
     dtype = None
     for tensor in tensors:
@@ -48,6 +51,7 @@ def takes_kernel(*tensors: Tensor | None) -> bool:
             or type(tensor) not in _PLAIN
             or not tensor.is_cpu
             or tensor.layout is not torch.strided
+            or tensor.is_neg()  # a conjugate is complex, and no such dtype comes this far
         ):
             return False
     return _native.available()
@@ -60,6 +64,11 @@ def needs_grad(*tensors: Tensor | None) -> bool:
             if tensor is not None and tensor.requires_grad:
                 return True
     return False
+
+
+def mark_written(tensors: Iterable[Tensor]) -> None:
+    """Tells autograd that a kernel wrote these: an op that kept one for its backward pass then raises, as in torch."""
+    increment_version([tensor for tensor in tensors if not tensor.is_inference()])  # those have no version
 
 
 def as_rows(x: Tensor) -> tuple[Tensor, int, int]:

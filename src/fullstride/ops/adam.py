@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._optimizer import ParamList, Slot, run_step
+from ._optimizer import ParamList, Slot, check_groups, run_step
 
 
 class AdamGroup(ctypes.Structure):
@@ -88,6 +88,7 @@ def adam_step(
     """One step of every tensor that has a gradient. `skip` (gradients not finite): nothing changes, no step counts."""
     if skip:
         return
+    check_groups("adam_step", groups, AdamGroup)
     for slot in tensors.slots:
         amsgrad = slot.group < len(groups) and groups[slot.group].amsgrad
         if slot.m is None or slot.v is None or (amsgrad and slot.v_max is None):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
-from ._tensors import kernel_dtype, needs_grad, takes_kernel
+from ._tensors import kernel_dtype, mark_written, needs_grad, takes_kernel
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -33,11 +33,7 @@ def _lookup(indices: Tensor, weight: Tensor) -> Tensor:
         indices.dtype == torch.int32, kernel_dtype(weight),
     )  # fmt: skip
     if bad.value >= 0:
-        index = indices.flatten()[bad.value].item()
-        raise IndexError(
-            f"embedding: expected indices in [0, {vocab}), the rows of weight, got {index} at place {bad.value};"
-            " check the vocabulary of the data against that of the model"
-        )
+        raise _out_of_range("embedding", indices, bad.value, vocab)
     return y
 
 
@@ -89,8 +85,14 @@ def accumulate_embedding_gradient(dweight: Tensor, indices: Tensor, dy: Tensor, 
             f"accumulate_embedding_gradient: expected dy of shape {expected}, got {tuple(dy.shape)};"
             " it is the gradient of embedding(indices, weight)"
         )
+    if not torch.compiler.is_compiling() and not indices.is_meta:
+        bad = ((indices < 0) | (indices >= dweight.shape[0])).flatten()
+        if bad.any():
+            place = int(bad.nonzero()[0])
+            raise _out_of_range("accumulate_embedding_gradient", indices, place, dweight.shape[0])
     if takes_kernel(dweight) and takes_kernel(dy) and _plain(indices) and dweight.is_contiguous():
         _sum_rows(dweight, indices.contiguous(), dy.contiguous(), padding, accumulate=True)
+        mark_written([dweight])
     else:
         rows, kept = indices.flatten(), indices.flatten() != padding
         dweight.index_add_(0, rows[kept], dy.reshape(-1, dweight.shape[1])[kept].to(dweight.dtype))
@@ -98,6 +100,13 @@ def accumulate_embedding_gradient(dweight: Tensor, indices: Tensor, dy: Tensor, 
 
 def _plain(indices: Tensor) -> bool:
     return type(indices) is Tensor and indices.is_cpu and indices.layout == torch.strided
+
+
+def _out_of_range(op: str, indices: Tensor, place: int, vocab: int) -> IndexError:
+    return IndexError(
+        f"{op}: expected indices in [0, {vocab}), the rows of weight, got {indices.flatten()[place].item()} at place"
+        f" {place}; check the vocabulary of the data against that of the model"
+    )
 
 
 def _check(op: str, indices: Tensor, weight: Tensor, padding_idx: int | None) -> int:

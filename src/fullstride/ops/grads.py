@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .. import _native
-from ._tensors import is_dense, kernel_dtype, takes_kernel
+from ._tensors import is_dense, kernel_dtype, mark_written, takes_kernel
 
 
 def grad_norm_reference(tensors: Sequence[Tensor]) -> tuple[float, bool]:
@@ -63,6 +63,7 @@ def accumulate_(targets: Sequence[Tensor], sources: Sequence[Tensor], scale: flo
     if into:
         table, sources_table = _table(into), _table(added)
         _native.kernels.grad_accumulate(table.buffer_info()[0], sources_table.buffer_info()[0], len(into), scale)
+        mark_written(into)
     for target, source in rest:
         accumulate_reference_([target], [source], scale)
 
@@ -75,6 +76,7 @@ def scale_(tensors: Sequence[Tensor], factor: float) -> None:
     if dense:
         table = _table(dense)
         _native.kernels.grad_scale(table.buffer_info()[0], len(dense), factor)
+        mark_written(dense)
     scale_reference_([t for t in fast if not is_dense(t)] + rest, factor)
 
 

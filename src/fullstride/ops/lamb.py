@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ._optimizer import ParamList, Slot, run_step
+from ._optimizer import ParamList, Slot, check_groups, run_step
 
 
 class LAMBGroup(ctypes.Structure):
@@ -81,6 +81,7 @@ def lamb_step(
     """One step of every tensor that has a gradient. `skip` (gradients not finite): nothing changes, no step counts."""
     if skip:
         return
+    check_groups("lamb_step", groups, LAMBGroup)
     if any(slot.m is None or slot.v is None for slot in tensors.slots):
         raise ValueError('expected m and v; make the slot with states=("m", "v")')
     run_step("lamb_step", lamb_reference, tensors, gradients, groups, grad_scale, lookahead_alpha, seed)

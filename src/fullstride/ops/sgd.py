@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ._optimizer import ParamList, Slot, run_step
+from ._optimizer import ParamList, Slot, check_groups, run_step
 
 
 class SGDGroup(ctypes.Structure):
@@ -76,6 +76,7 @@ def sgd_step(
     """One step of every tensor that has a gradient. `skip` (gradients not finite): nothing changes, no step counts."""
     if skip:
         return
+    check_groups("sgd_step", groups, SGDGroup)
     for slot in tensors.slots:
         if slot.m is None and slot.group < len(groups) and groups[slot.group].momentum:
             raise ValueError('expected m for a group with momentum; make the slot with states=("m",)')
