@@ -266,3 +266,14 @@ def test_without_the_library_the_references_serve(monkeypatch):
     without = to_bf16(x), to_bf16(x, stochastic=True, seed=7), to_fp16(x), *split(x)
     assert all(torch.equal(a, b) for a, b in zip(with_kernels, without, strict=True))
     assert torch.equal(merge(*split(x)), x)
+
+
+def test_the_gradient_passes_stochastic_rounding_without_the_library(monkeypatch):
+    monkeypatch.setattr(_native, "available", lambda: False)
+    x = random(5).requires_grad_()
+    to_bf16(x, stochastic=True).sum().backward()
+    assert torch.equal(x.grad, torch.ones(5))
+
+
+def test_stochastic_rounding_takes_tensors_elsewhere():
+    assert to_bf16(torch.ones(3, device="meta"), stochastic=True).device.type == "meta"

@@ -81,14 +81,11 @@ def test_steps_and_seeds_are_independent(isa):
             assert abs(correlation(a, b, 0.3)) < 4
 
 
-def test_same_mask_for_any_number_of_threads(isa):
+def test_same_mask_for_any_number_of_threads(isa, num_threads):
+    num_threads(3)
     several = dropout(torch.ones(200_003), 0.4, seed=2)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        one = dropout(torch.ones(200_003), 0.4, seed=2)
-    finally:
-        torch.set_num_threads(threads)
+    num_threads(1)
+    one = dropout(torch.ones(200_003), 0.4, seed=2)
     assert torch.equal(several, one)
 
 
@@ -127,6 +124,10 @@ def test_torch_manual_seed_governs_the_mask():
 def test_evaluation_returns_x_itself():
     x = random(10)
     assert dropout(x, 0.5, training=False) is x
+
+
+def test_tensors_elsewhere_are_taken():
+    assert dropout(torch.ones(3, device="meta"), 0.5, seed=1).device.type == "meta"
 
 
 def test_reference_passes_gradcheck():

@@ -31,7 +31,7 @@ def stochastic_reference(x: Tensor, seed: int, step: int, stream: int) -> Tensor
     x = x.float()
     bits = x.contiguous().view(torch.int32).flatten().long() & 0xFFFFFFFF
     noise = random_bits(seed, step, stream, torch.arange(bits.numel(), device="cpu")) & 0xFFFF
-    rounded = bits + noise
+    rounded = bits + noise.to(bits.device)
     infinite = (rounded & 0x7F800000 == 0x7F800000) | ~x.flatten().isfinite()  # nothing becomes that by noise alone
     half = torch.where(infinite, bits, rounded) >> 16
     half = torch.where(x.flatten().isnan(), half | 0x40, half)
@@ -56,7 +56,9 @@ class ConvertFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, dtype, noise):  # type: ignore[no-untyped-def]
         ctx.dtype = x.dtype
-        return _convert(x, dtype) if noise is None else _stochastic(x, *noise)
+        if noise is None:
+            return _convert(x, dtype)
+        return (_stochastic if takes_kernel(x) else stochastic_reference)(x, *noise)
 
     @staticmethod
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
@@ -92,12 +94,10 @@ def to_bf16(x: Tensor, stochastic: bool = False, seed: int = 0, step: int = 0, s
         return x
     if x.dtype != torch.float32:
         raise ValueError(f"to_bf16: expected fp32 to round stochastically, got {x.dtype}; convert it with x.float()")
-    if not takes_kernel(x):
-        return stochastic_reference(x, seed, step, stream)
-    if needs_grad(x):
+    if needs_grad(x):  # the reference too: rounding bits has no gradient of its own
         y: Tensor = ConvertFunction.apply(x, torch.bfloat16, (seed, step, stream))
         return y
-    return _stochastic(x, seed, step, stream)
+    return (_stochastic if takes_kernel(x) else stochastic_reference)(x, seed, step, stream)
 
 
 def to_fp16(x: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ def keep_mask(numel: int, p: float, seed: int, step: int = 0, first: int = 0) ->
 def dropout_reference(x: Tensor, p: float, seed: int, step: int = 0) -> Tensor:
     """y in the dtype of x, computed in fp32 or wider."""
     wide = x if x.dtype == torch.float64 else x.float()
-    factor = keep_mask(x.numel(), p, seed, step).view(x.shape).to(wide.dtype) * scale(p)
+    factor = keep_mask(x.numel(), p, seed, step).view(x.shape).to(x.device, wide.dtype) * scale(p)
     return (wide * factor).to(x.dtype)
 
 
@@ -54,7 +54,7 @@ def dropout(x: Tensor, p: float = 0.5, seed: int | None = None, training: bool =
     if not training or p == 0:
         return x
     if seed is None:
-        seed = int(torch.empty((), dtype=torch.int64).random_())
+        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
     seed, step = seed & _MASK64, step & _MASK64  # negative ones too: the kernel takes them without a sign
     if not takes_kernel(x):
         return dropout_reference(x, p, seed, step)

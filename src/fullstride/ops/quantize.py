@@ -47,7 +47,7 @@ def quantize(x: Tensor, per: Per = "row") -> tuple[Tensor, Tensor]:
         return quantize_reference(x, per)
     x, rows, cols = as_rows(x)
     q = torch.empty_like(x, dtype=torch.int8)
-    scale = torch.empty(x.shape[:-1] if per == "row" else x.shape[-1:])
+    scale = x.new_empty(x.shape[:-1] if per == "row" else x.shape[-1:], dtype=torch.float32)
     kernel = _native.kernels.quantize_rows if per == "row" else _native.kernels.quantize_columns
     kernel(x.data_ptr(), q.data_ptr(), scale.data_ptr(), rows, cols, kernel_dtype(x))
     return q, scale
