@@ -202,6 +202,14 @@ def test_backward_can_be_repeated_when_not_inplace(isa):
         assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize("view", [lambda x: x.view(2, 8), lambda x: x[:2], lambda x: x[1:].view(1, 8)[:1]])
+def test_inplace_refuses_views_of_leaves(isa, view):
+    leaf = random(2, 8).requires_grad_()
+    logits = view(leaf)
+    with pytest.raises(ValueError, match="overwrite a leaf"):
+        cross_entropy(logits, torch.zeros(len(logits), dtype=torch.int64), inplace=True)
+
+
 def test_without_a_gradient_the_logits_are_left_alone(isa):
     logits, target = random(8, 33), targets(8, 33)
     before = logits.clone()

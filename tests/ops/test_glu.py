@@ -115,3 +115,5 @@ def test_wrong_arguments_are_named():
         glu(torch.ones(2, 7))
     with pytest.raises(ValueError, match="expected an activation of silu, gelu, gelu_tanh; got 'relu'"):
         glu(torch.ones(2, 8), activation="relu")
+    with pytest.raises(ValueError, match="expected approximate to be 'none' or 'tanh', got 'tahn'"):
+        geglu(torch.ones(2, 8), approximate="tahn")

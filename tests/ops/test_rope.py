@@ -83,6 +83,18 @@ def test_layout_does_not_matter(isa, layout, interleaved, dtype):
     assert torch.equal(plain[1][0], other[1][0])
 
 
+@pytest.mark.parametrize("strides", [(0, 0, 0, 1), (40, 1, 8, 1), (1, 1, 1, 1), (3, 2, 1, 1)])
+def test_a_view_that_overlaps_itself_is_taken(isa, strides):
+    x, tables = random(400).as_strided((2, 5, 3, 8), strides), rope_tables(5, 8)
+    assert_close(rope(x, *tables), rope_reference(x, *tables))
+
+
+def test_positions_elsewhere_are_named():
+    positions = torch.zeros(2, 3, dtype=torch.int64, device="meta")
+    with pytest.raises(ValueError, match="expected positions on the device of x, cpu, got meta"):
+        rope(random(2, 3, 1, 4), *rope_tables(3, 4), positions=positions)
+
+
 def test_a_gradient_broadcast_over_heads_is_taken(isa):
     x, (cos, sin), dy = random(2, 5, 3, 16).requires_grad_(), rope_tables(5, 16), random(2, 5, 16, seed=1)
     (dx,) = torch.autograd.grad(rope(x, cos, sin).sum(dim=2), x, dy)

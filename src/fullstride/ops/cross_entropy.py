@@ -106,7 +106,7 @@ def cross_entropy(
     them afterwards, and backward can be run once. Without a gradient to compute, they are left alone.
     """
     _check(logits, target, label_smoothing, reduction)
-    if inplace and logits.is_leaf and logits.requires_grad:
+    if inplace and _shares_leaf(logits):
         raise ValueError(
             "cross_entropy: inplace=True would overwrite a leaf that requires a gradient; pass the output of a layer,"
             " or inplace=False"
@@ -118,6 +118,12 @@ def cross_entropy(
     if needs_grad(logits):
         return CrossEntropyFunction.apply(logits, target, ignore_index, label_smoothing, reduction, inplace)
     return _forward(logits.contiguous(), target, None, ignore_index, label_smoothing, reduction)
+
+
+def _shares_leaf(x: Tensor) -> bool:
+    """Whether x is a leaf that requires a gradient, or a view of one: overwriting it would change a parameter."""
+    base = x._base if x._is_view() else None
+    return any(tensor is not None and tensor.is_leaf and tensor.requires_grad for tensor in (x, base))
 
 
 def _check(logits: Tensor, target: Tensor, label_smoothing: float, reduction: str) -> None:

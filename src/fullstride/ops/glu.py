@@ -127,6 +127,8 @@ def swiglu(gate: Tensor, up: Tensor | None = None) -> Tensor:
 
 def geglu(gate: Tensor, up: Tensor | None = None, approximate: str = "none") -> Tensor:
     """gelu(gate) * up, with `approximate` as in torch.nn.functional.gelu."""
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"geglu: expected approximate to be 'none' or 'tanh', got {approximate!r}")
     return glu(gate, up, "gelu_tanh" if approximate == "tanh" else "gelu")
 
 

@@ -17,8 +17,8 @@ def rope_tables(num_positions: int, head_dim: int, base: float = 10000.0) -> tup
     """(cos, sin), each [num_positions, head_dim / 2] in fp32: angle = position * base^(-2i / head_dim)."""
     if head_dim % 2 or head_dim < 0:
         raise ValueError(f"rope_tables: expected an even head_dim, got {head_dim}; only pairs can be turned")
-    frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / max(head_dim, 1))
-    angles = torch.outer(torch.arange(num_positions, dtype=torch.float64), frequencies)
+    frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64, device="cpu") / max(head_dim, 1))
+    angles = torch.outer(torch.arange(num_positions, dtype=torch.float64, device="cpu"), frequencies)
     return angles.cos().float(), angles.sin().float()
 
 
@@ -28,7 +28,7 @@ def rope_reference(
 ) -> Tensor:  # fmt: skip
     """As rope, in the dtype of x."""
     num_positions, half = x.shape[seq_dim], cos.shape[-1]
-    at = torch.arange(offset, offset + num_positions) if positions is None else positions
+    at = torch.arange(offset, offset + num_positions, device=x.device) if positions is None else positions
     c, s = (table[at].unsqueeze(-3 if seq_dim == 2 else -2) for table in (cos, sin))  # a dimension for the heads
     wide = x if x.dtype == torch.float64 else x.float()
     turned, rest = wide[..., : 2 * half], wide[..., 2 * half :]
@@ -44,6 +44,8 @@ def _turn(
 ) -> Tensor:  # fmt: skip
     x = x if x.stride(-1) == 1 else x.contiguous()
     y = torch.empty_like(x)  # of the same layout, if x is dense in any order
+    if y.stride(-1) != 1:  # x overlaps itself: empty_like then orders the dimensions by strides that say little
+        y = x.new_empty(x.shape)
     shape, x_strides, y_strides = x.shape, x.stride(), y.stride()
     seq, head = seq_dim, 3 - seq_dim
     _native.kernels.rope(
@@ -112,9 +114,13 @@ def _check(x: Tensor, cos: Tensor, sin: Tensor, offset: int, positions: Tensor |
                 f"rope: expected positions of shape {(x.shape[0], seq)} and dtype int64,"
                 f" got {tuple(positions.shape)} and {positions.dtype}; expand or convert them"
             )
+        if positions.device != x.device:
+            raise ValueError(
+                f"rope: expected positions on the device of x, {x.device}, got {positions.device}; move them there"
+            )
         if offset:
             raise ValueError(f"rope: expected offset 0 together with positions, got {offset}; add it to the positions")
-        if torch.compiler.is_compiling() or not positions.numel():
+        if torch.compiler.is_compiling() or positions.is_meta or not positions.numel():
             return
         first, last = (int(end) for end in positions.aminmax())
     if seq and (first < 0 or last >= num_positions):
