@@ -78,7 +78,11 @@ FS_INLINE void write_sums(const Folded& shape, const float* sums, float* dbias, 
 // of the strip, in the order of pairs of T, NULL where there is none. Then dbias (or NULL) from the sums.
 template <class T, class Body>
 FS_INLINE void for_strips(const Folded& shape, const void* bias, int32_t bias_dtype, float* dbias, const Body& body) {
-  const Blocks blocks(shape.rows, shape.cols, kBiasActGrain);
+  Blocks blocks(shape.rows, shape.cols, kBiasActGrain);
+  if (dbias && shape.times > 1 && !blocks.by_rows) {  // a column stands in several places, which one thread must sum
+    blocks.by_rows = true;
+    blocks.grain = max_of(1, fs_internal_grain(kBiasActGrain) / shape.cols);
+  }
   const int64_t padded = (shape.cols + kPair - 1) / kPair * kPair;
   // Threads that own rows sum over all columns; threads that own columns are done with a strip when they leave it.
   const int64_t bias_size = bias ? min_of(padded, kStrip) : 0;
