@@ -1,5 +1,6 @@
 // Gradients of a whole list of tensors: norm and finite check in one pass, accumulation, scaling.
 #include "kernel.h"
+#include "pairs.h"
 #include "tensor_list.h"
 
 namespace {
@@ -77,11 +78,15 @@ FS_DEFINE(grad_accumulate)(const fs_tensor* targets, const fs_tensor* sources, i
 }
 
 FS_DEFINE(grad_scale)(const fs_tensor* tensors, int64_t count, float factor) {
+  if (factor != factor) factor = __builtin_nanf("");  // the form of NaN that store_pair asks for
   for_chunks(tensors, count, kGradsGrain, [=](int64_t t, int64_t begin, int64_t end, int64_t) {
     with_type(static_cast<int32_t>(tensors[t].dtype), [&](auto type) {
       using T = decltype(type);
       T* x = static_cast<T*>(tensors[t].data) + begin;
-      for_vectors(end - begin, [=](int64_t i, auto lanes) { store(x + i, factor * load(x + i, lanes), lanes); });
+      for_pairs(end - begin, [=](int64_t i, auto lanes) {
+        const Pair v = load_pair(x + i, lanes);
+        store_pair(x + i, {factor * v.a, factor * v.b}, lanes);
+      });
     });
   });
 }
