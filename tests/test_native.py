@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import fullstride
 from fullstride import _native
 from fullstride.ops.layer_norm import layer_norm, layer_norm_reference
 from fullstride.ops.rope import rope, rope_reference, rope_tables
@@ -114,7 +115,7 @@ def test_a_kernel_that_does_not_exist_is_named():
 
 
 def test_the_version_is_that_of_the_package():
-    assert re.fullmatch(rb"\d+\.\d+\.\d+", _native.library().fs_version())
+    assert _native.library().fs_version().decode() == fullstride.__version__
 
 
 # ---- without the library -----------------------------------------------------------------------------------------
@@ -146,6 +147,47 @@ def test_without_a_library_the_references_serve_with_one_warning():
     done = succeeds(textwrap.dedent(nowhere) + TWO_OPS, FULLSTRIDE_LIBRARY=None, FULLSTRIDE_NATIVE=None)
     assert done.stderr.count("Warning") == 1
     assert "installed without its kernel library" in done.stderr
+
+
+def test_a_broken_library_is_one_warning_and_the_references_serve(tmp_path):
+    for name in ("libfullstride.so", "libfullstride.dylib"):
+        (tmp_path / "fullstride" / "_lib").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fullstride" / "_lib" / name).write_bytes(b"not a library")
+    broken = f"""
+    import sysconfig
+    from fullstride import _native
+    _native.__file__, sysconfig.get_path = "/nowhere/_native.py", lambda name: {str(tmp_path)!r}
+    """
+    done = succeeds(textwrap.dedent(broken) + TWO_OPS, FULLSTRIDE_LIBRARY=None, FULLSTRIDE_NATIVE=None)
+    assert done.stderr.count("Warning") == 1
+    assert "its kernel library cannot be loaded" in done.stderr
+
+
+def test_a_broken_library_asked_for_by_name_is_one_clear_line(tmp_path):
+    library = tmp_path / "libfullstride.so"
+    library.write_bytes(b"not a library")
+    done = python("from fullstride import _native; _native.available()", FULLSTRIDE_LIBRARY=str(library))
+    assert done.returncode != 0
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"OSError: FULLSTRIDE_LIBRARY={library}: ")
+    assert last.endswith("; unset it to use the installed library")
+
+
+def test_a_library_of_another_version_is_one_warning():
+    code = """
+    import fullstride
+    fullstride.__version__ = "9.9.9"
+    from fullstride import _native
+    assert _native.available() and _native.available()
+    """
+    done = succeeds(code)
+    assert done.stderr.count("Warning") == 1
+    assert f"is of version {fullstride.__version__}, the package of 9.9.9; reinstall" in done.stderr
+
+
+def test_the_warning_points_at_the_caller():
+    done = succeeds("from fullstride import _native\nprint(_native.isa())", FULLSTRIDE_NATIVE="0")
+    assert done.stderr.startswith("<string>:2: UserWarning: fullstride: FULLSTRIDE_NATIVE=0")
 
 
 def test_a_library_path_that_leads_nowhere_is_one_clear_line():

@@ -13,6 +13,7 @@ Environment, read once when the library is first needed:
 import ctypes
 import os
 import re
+import sys
 import sysconfig
 import threading
 import warnings
@@ -24,6 +25,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch  # before the library: it must find torch's libgomp already loaded and share its threads
+
+from . import __version__
 
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 """The codes of fs_dtype."""
@@ -102,23 +105,40 @@ _active = ""
 @cache
 def _library() -> ctypes.CDLL | None:
     if os.environ.get("FULLSTRIDE_NATIVE", "1") == "0":
-        warnings.warn("fullstride: FULLSTRIDE_NATIVE=0, using torch instead of the kernels", stacklevel=2)
+        _warn("FULLSTRIDE_NATIVE=0, using torch instead of the kernels")
         return None
     path = _find()
     if path is None:
-        warnings.warn(
-            "fullstride: installed without its kernel library (no C++ compiler at that time?), using torch instead;"
-            " reinstall with a compiler for full speed",
-            stacklevel=2,
+        _warn(
+            "installed without its kernel library (no C++ compiler at that time?), using torch instead;"
+            " reinstall with a compiler for full speed"
         )
         return None
-    loaded = ctypes.CDLL(str(path))
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError as error:
+        if os.environ.get("FULLSTRIDE_LIBRARY"):
+            reason = str(error).replace(f"{path}: ", "")
+            raise OSError(f"FULLSTRIDE_LIBRARY={path}: {reason}; unset it to use the installed library") from None
+        _warn(f"its kernel library cannot be loaded ({error}), using torch instead; reinstall for full speed")
+        return None
     loaded.fs_isa_name.restype = ctypes.c_char_p
     loaded.fs_version.restype = ctypes.c_char_p
     loaded.fs_set_grain.argtypes = [ctypes.c_int64]
     loaded.fs_set_welford_cols.argtypes = [ctypes.c_int64]
+    version = loaded.fs_version().decode()
+    if version != __version__:
+        _warn(f"the kernel library is of version {version}, the package of {__version__}; reinstall to match them")
     _load(loaded)
     return loaded
+
+
+def _warn(message: str) -> None:
+    """A warning that points at the first caller outside of this package."""
+    package, level, frame = str(Path(__file__).parent) + os.sep, 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(f"fullstride: {message}", stacklevel=level)
 
 
 def _find() -> Path | None:
