@@ -1,61 +1,35 @@
 import copy
-import re
-from pathlib import Path
 
 import pytest
 import torch
 
-from fullstride import _native
 from fullstride.ops import _formats as formats
-from fullstride.ops._optimizer import STATE_FORMATS, WEIGHT_FORMATS, Param, ParamList, make_slot
+from fullstride.ops._optimizer import Param, ParamList, make_slot
 from fullstride.ops.adam import AdamGroup, adam_reference, adam_step
 
-from .cases import DTYPES, off_by_one, random, strided
-
-# Nothing, one, odd, one past each vector width, around the tile of 256 and the chunk of 4096, several chunks.
-NUMELS = [0, 1, 3, 9, 17, 33, 255, 256, 257, 1023, 4097, 9001]
-STATES = ("m", "v", "v_max")
-
-for_formats = pytest.mark.parametrize(
-    ("weight_format", "state_format"), [(weight, state) for weight in WEIGHT_FORMATS for state in STATE_FORMATS]
+from .cases import DTYPES, random
+from .optimizers import (
+    NUMELS,
+    assert_same_bits,
+    check_alignment_and_strides_do_not_matter,
+    check_lookahead_interpolates_when_due,
+    check_skip_and_missing_gradients_change_nothing,
+    check_threads_and_cut_do_not_matter,
+    everything,
+    fields_in_header,
+    fields_of,
+    for_formats,
+    gradient,
+    mixed_list,
+    run,
+    slot_of,
 )
 
+STATES = ("m", "v", "v_max")
 
 @pytest.fixture
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def slot_of(weight, weight_format="fp32", state_format="fp32", **options):
-    weight = weight.bfloat16() if weight_format == "bf16" else weight
-    return make_slot(weight.clone(), weight_format, state_format, **options)
-
-
-def gradient(*shape, seed=0, dtype=torch.float32):
-    """Values over ten orders of magnitude, as gradients are."""
-    return (random(*shape, seed=seed) * torch.exp(4 * random(*shape, seed=seed + 1000))).to(dtype)
-
-
-def run(slots, gradients, group, steps=1, **options):
-    tensors = ParamList(slots)
-    for _ in range(steps):
-        adam_step(tensors, gradients, [group], **options)
-    return slots
-
-
-def everything(slot):
-    names = ("weight", "weight_lo", *STATES, "m_scale", "v_scale", "v_max_scale", "slow")
-    return {name: getattr(slot, name) for name in names if getattr(slot, name) is not None}
-
-
-def assert_same_bits(a, b):
-    a, b = everything(a), everything(b)
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name].view(torch.uint8), b[name].view(torch.uint8)), name
+def one_thread(num_threads):
+    num_threads(1)
 
 
 # ---- kernel and reference ----------------------------------------------------------------------------------------
@@ -71,7 +45,7 @@ def test_first_step_equals_reference(isa, weight_format, state_format, dtype, am
     for numel in NUMELS:
         weight, grad = random(numel), gradient(numel, dtype=dtype, seed=1)
         ours, theirs = (slot_of(weight, weight_format, state_format, states=states, stream=5) for _ in range(2))
-        run([ours], [grad], group, seed=7)
+        run(adam_step, [ours], [grad], group, seed=7)
         adam_reference(theirs, grad, group, step=1, seed=7)
         actual, expected = everything(ours), everything(theirs)
         for name in set(actual) - {"weight", "weight_lo"}:
@@ -101,23 +75,9 @@ def test_later_steps_follow_the_reference(isa, weight_format, state_format, deco
     torch.testing.assert_close(ours.load_weight(), theirs.load_weight(), rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("due", [False, True])
 @for_formats
-def test_lookahead_interpolates_when_due(isa, weight_format, state_format, due):
-    group, grad, alpha = AdamGroup(lr=0.1), gradient(700), 0.5 if due else 0.0
-    plain, ours = (slot_of(random(700), weight_format, state_format, lookahead=x) for x in (False, True))
-    before = ours.slow.clone()
-    run([ours], [grad], group, lookahead_alpha=alpha)
-    run([plain], [grad], group)
-    if not due:
-        assert torch.equal(ours.slow, before)
-        assert torch.equal(ours.load_weight(), plain.load_weight())
-        return
-    if weight_format != "bf16":  # there the fast weight is rounded before it can be compared
-        torch.testing.assert_close(ours.slow, before + 0.5 * (plain.load_weight() - before), rtol=1e-6, atol=1e-6)
-        assert torch.equal(ours.load_weight(), ours.slow)
-    assert (ours.load_weight() - ours.slow).abs().max() <= 2**-7 * ours.slow.abs().max()
-    assert torch.equal(ours.m, plain.m)
+def test_lookahead_interpolates_when_due(isa, weight_format, state_format):
+    check_lookahead_interpolates_when_due(adam_step, AdamGroup(lr=0.1), weight_format, state_format)
 
 
 # ---- torch.optim -------------------------------------------------------------------------------------------------
@@ -206,7 +166,7 @@ def test_rounding_of_states_is_unbiased(isa, one_thread, state_format):
         slot = slot_of(torch.zeros(n), state_format=state_format)
         grad = torch.full((n,), value)
         grad[::256] = 1.0  # the largest of each block: the scale is not that of the value
-        run([slot], [grad], AdamGroup(beta1=0.5, beta2=0.75), seed=3)
+        run(adam_step, [slot], [grad], AdamGroup(beta1=0.5, beta2=0.75), seed=3)
         for name, exact in (("m", 0.5 * value), ("v", abs(0.5 * value) if state_format == "8bit" else 0.25 * value**2)):
             kept = slot.load_state(name)[grad != 1].double()
             error = (kept.mean() - torch.tensor(exact, dtype=torch.float32).double()).abs()
@@ -217,7 +177,7 @@ def test_rounding_of_states_is_unbiased(isa, one_thread, state_format):
 def test_rounding_of_bf16_weights_is_unbiased(isa):
     n = 40000
     slot = slot_of(torch.ones(n), "bf16")
-    run([slot], [torch.ones(n)], AdamGroup(lr=1e-3), seed=3)
+    run(adam_step, [slot], [torch.ones(n)], AdamGroup(lr=1e-3), seed=3)
     kept = slot.weight.double()
     assert (kept.mean() - 0.999).abs() <= 5 * kept.std() / n**0.5
 
@@ -228,7 +188,7 @@ def test_bits_follow_from_seed_step_and_stream(isa, weight_format, state_format)
     def stepped(seed=1, stream=0, start=0):
         slot = slot_of(random(2000), weight_format, state_format, stream=stream)
         slot.step = start
-        return run([slot], [gradient(2000)], AdamGroup(lr=0.1, beta1=0.5, beta2=0.5), seed=seed)[0]
+        return run(adam_step, [slot], [gradient(2000)], AdamGroup(lr=0.1, beta1=0.5, beta2=0.5), seed=seed)[0]
 
     first = stepped()
     assert_same_bits(first, stepped())
@@ -240,36 +200,11 @@ def test_bits_follow_from_seed_step_and_stream(isa, weight_format, state_format)
 # ---- lists -------------------------------------------------------------------------------------------------------
 
 
-def mixed_list():
-    """Every format in one list, with sizes from nothing to several chunks."""
-    formats_of = [(weight, state) for weight in WEIGHT_FORMATS for state in STATE_FORMATS]
-    slots, grads = [], []
-    for i, numel in enumerate([70001, 10, 0, 4096, 8193, 1, 513, 30000, 777]):
-        slots.append(slot_of(random(numel, seed=i), *formats_of[i], stream=i, group=i % 2))
-        grads.append(gradient(numel, seed=i, dtype=DTYPES[i % 2]))
-    return slots, grads
-
-
 GROUPS = [AdamGroup(lr=0.1, weight_decay=0.1), AdamGroup(lr=0.01, beta2=0.9, decoupled=False)]
 
 
 def test_threads_and_the_cut_of_the_list_do_not_matter(isa):
-    together, grads = mixed_list()
-    alone, alone_single = copy.deepcopy(together), copy.deepcopy(together)
-    adam_step(ParamList(together), grads, GROUPS, seed=5)
-    for slot, grad in zip(alone, grads, strict=True):
-        adam_step(ParamList([slot]), [grad], GROUPS, seed=5)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3)
-    _native.library().fs_set_grain(256)
-    try:
-        adam_step(ParamList(alone_single), grads, GROUPS, seed=5)
-    finally:
-        torch.set_num_threads(threads)
-        _native.library().fs_set_grain(0)
-    for a, b, c in zip(together, alone, alone_single, strict=True):
-        assert_same_bits(a, b)
-        assert_same_bits(a, c)
+    check_threads_and_cut_do_not_matter(adam_step, GROUPS, STATES[:2])
 
 
 def test_a_tensor_without_gradient_is_left_alone(isa):
@@ -283,13 +218,8 @@ def test_a_tensor_without_gradient_is_left_alone(isa):
     assert tensors.steps[4] == 1
 
 
-def test_skip_changes_nothing(isa):
-    slots, grads = mixed_list()
-    before, tensors = copy.deepcopy(slots), ParamList(slots)
-    adam_step(tensors, grads, GROUPS, skip=True)
-    for a, b in zip(before, slots, strict=True):
-        assert_same_bits(a, b)
-    assert not tensors.steps.any()
+def test_skip_and_missing_gradients_change_nothing(isa):
+    check_skip_and_missing_gradients_change_nothing(adam_step, GROUPS, STATES[:2])
 
 
 def test_empty_list(isa):
@@ -299,20 +229,15 @@ def test_empty_list(isa):
 def test_gradient_factor_is_applied_first(isa):
     """A factor that is a power of two changes no bit but the exponent."""
     a, b = slot_of(random(999)), slot_of(random(999))
-    run([a], [gradient(999)], GROUPS[0], grad_scale=0.25)
-    run([b], [gradient(999) * 0.25], GROUPS[0])
+    run(adam_step, [a], [gradient(999)], GROUPS[0], grad_scale=0.25)
+    run(adam_step, [b], [gradient(999) * 0.25], GROUPS[0])
     assert_same_bits(a, b)
 
 
 @for_formats
 def test_alignment_and_strides_do_not_matter(isa, weight_format, state_format):
-    plain = slot_of(random(700), weight_format, state_format)
-    shifted, grad = copy.deepcopy(plain), gradient(700)
-    for name, tensor in everything(shifted).items():
-        setattr(shifted, name, off_by_one(tensor))
-    run([plain], [grad], GROUPS[0])
-    run([shifted], [strided(grad)], GROUPS[0])
-    assert_same_bits(plain, shifted)
+    formats_of = weight_format, state_format
+    check_alignment_and_strides_do_not_matter(adam_step, GROUPS[0], *formats_of, states=STATES[:2])
 
 
 @for_formats
@@ -324,7 +249,7 @@ def test_a_bad_gradient_shows(isa, weight_format, state_format, value):
         grad.view(torch.int32)[300] = value
     else:
         grad[300] = value
-    run([slot], [grad], AdamGroup())
+    run(adam_step, [slot], [grad], AdamGroup())
     bad = slot.weight.isnan()
     assert bad[300]
     assert bad.sum() == 1
@@ -340,12 +265,8 @@ def test_a_bad_gradient_shows(isa, weight_format, state_format, value):
 @pytest.mark.parametrize(("name", "mirror", "size"), [("fs_param", Param, 120), ("fs_adam_group", AdamGroup, 56)])
 def test_structs_mirror_the_header(name, mirror, size):
     """Same names and sizes in the same order, without padding; optimizer.h asserts the sizes on its side."""
-    header = (Path(__file__).parents[2] / "csrc" / "fullstride.h").read_text()
-    body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", header, re.DOTALL)
-    fields = re.findall(r"(?:const )?(\w+(?:\*| ))([\w, ]+);", re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL))
-    widths = {"int32_t": 4}
-    declared = [(one.strip(), widths.get(kind.strip(), 8)) for kind, names in fields for one in names.split(",")]
-    assert [(field, getattr(mirror, field).size) for field, *_ in mirror._fields_] == declared
+    declared = fields_in_header(name)
+    assert fields_of(mirror) == declared
     assert sum(width for _, width in declared) == size
 
 
