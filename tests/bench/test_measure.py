@@ -16,13 +16,8 @@ def test_sides_take_turns():
 
 
 def test_short_calls_are_repeated_within_a_turn(monkeypatch):
-    now = [0.0]
-
-    def work() -> None:
-        now[0] += 0.25
-
     calls: list[int] = []
-    monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    timings = interleave({"a": lambda: calls.append(work())}, rounds=3, seconds_per_turn=2.0)
+    monkeypatch.setattr("time.perf_counter", lambda: 0.25 * len(calls))  # each call takes a quarter of a second
+    timings = interleave({"a": lambda: calls.append(1)}, rounds=3, seconds_per_turn=2.0)
     assert len(calls) == 1 + 1 + 3 * 8  # to warm up, to find the repeats, three turns
     assert timings["a"].seconds == (0.25,) * 3
