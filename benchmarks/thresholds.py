@@ -28,7 +28,7 @@ from fullstride.ops.rms_norm import rms_norm
 from fullstride.ops.rope import rope, rope_tables
 from fullstride.ops.softmax import softmax
 
-ONE_THREAD, ALL_THREADS = 1 << 62, 1
+ONE_THREAD, ALL_THREADS = 1 << 40, 1
 SIZES = [1 << k for k in range(9, 21)]
 COLS = 256
 

@@ -5,7 +5,7 @@
 
 namespace {
 
-// Results beyond this leave the cache before anyone reads them: see benchmarks/thresholds.md.
+// Results beyond this leave the cache before anyone reads them: half of a 32 MiB cache, chosen and not yet measured.
 constexpr int64_t kAroundCacheBytes = 16 << 20;
 constexpr int64_t kTileBytes = 4096;
 

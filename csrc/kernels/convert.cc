@@ -6,7 +6,7 @@
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
-constexpr int64_t kConvertGrain = 32768;
+constexpr int64_t kConvertGrain = 16384;
 
 // ---- two vectors in the order of memory, for formats of 16 and 32 bits ---------------------------------------
 

@@ -6,7 +6,7 @@
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
-constexpr int64_t kCrossEntropyGrain = 4096;
+constexpr int64_t kCrossEntropyGrain = 16384;
 
 struct Smoothing {
   float target, each;  // the target distribution: `each` everywhere, and `target` more at the target

@@ -6,7 +6,7 @@
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
-constexpr int64_t kDropoutGrain = 32768;
+constexpr int64_t kDropoutGrain = 16384;
 
 template <class T>
 FS_INLINE void drop(const T* x, T* y, int64_t n, RandomKey key, uint32_t first, int32_t limit, float scale,

@@ -5,7 +5,7 @@
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
-constexpr int64_t kEmbeddingGrain = 16384;
+constexpr int64_t kEmbeddingGrain = 32768;
 constexpr int64_t kTile = 1024;        // columns summed at a time; the sums stay in the level 1 cache
 constexpr int64_t kColumnQuantum = 64;  // a row is cut between threads only at multiples of this
 

@@ -7,7 +7,7 @@
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
-constexpr int64_t kGluGrain = 8192;
+constexpr int64_t kGluGrain = 16384;
 
 template <class Body>
 FS_INLINE void with_gate(int32_t activation, const Body& body) {

@@ -4,7 +4,7 @@
 namespace {
 
 // Elements that are worth a thread: see benchmarks/thresholds.md.
-constexpr int64_t kQuantizeGrain = 32768;
+constexpr int64_t kQuantizeGrain = 16384;
 
 // Of |x| as patterns, where every infinity and NaN is above every number: the integer maximum sees them all.
 FS_INLINE vint magnitude(vfloat x) { return (vint)(bits_of(x) & 0x7fffffffu); }

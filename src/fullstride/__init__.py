@@ -1,3 +1,3 @@
-"""Fullstride: neural-network training on CPUs, several times faster than stock PyTorch."""
+"""Fullstride: kernels and optimizer steps that make PyTorch training on CPUs faster at the same quality."""
 
 __version__ = "0.1.0"
