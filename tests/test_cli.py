@@ -84,7 +84,7 @@ def test_bench_kernels_prints_a_table_and_writes_json(tmp_path):
     assert content["conditions"]["isa"] == "portable"
     assert content["conditions"]["heap"] == "as it comes"
     assert {entry["op"] for entry in content["results"]} == {"layer_norm"}
-    assert "GB/s," not in done.stdout
+    assert "target 85%" not in done.stdout  # most of the time are page faults
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 

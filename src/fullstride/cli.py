@@ -54,14 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     kernels = subjects.add_parser(
         "kernels",
         help="every kernel against torch and against the memory's bandwidth",
-        description="Measures every kernel against torch in the same process, in turns. Memory is allocated as it is in"
-        " any process; with --keep-heap both sides are spared their page faults, and each kernel is held against the"
-        " bandwidth of the memory, too. A missed target is named at the end and does not change the exit code.",
+        description="Measures every kernel against torch in the same process, in turns, and against the bandwidth of"
+        " the memory. Memory is allocated as it is in any process; with --keep-heap both sides are spared the page faults"
+        " of new tensors. A missed target is named at the end and does not change the exit code.",
     )
     kernels.add_argument("--json", metavar="FILE", type=Path, help="write conditions and results there, too")
     kernels.add_argument("--only", metavar="NAME", action="append", default=[], help="only this op; may be repeated")
     kernels.add_argument("--rounds", metavar="N", type=_positive, default=7, help="turns of each side (default: 7)")
-    kernels.add_argument("--keep-heap", action="store_true", help="keep freed memory, and show shares of bandwidth")
+    kernels.add_argument("--keep-heap", action="store_true", help="keep freed memory instead of giving it back to the system")
     kernels.add_argument("--isa", metavar="NAME", help="the kernels of this variant instead of the best one")
     kernels.set_defaults(run=_bench_kernels)
     return parser
@@ -93,7 +93,7 @@ def _bench_kernels(options: argparse.Namespace) -> int:
         facts = conditions.conditions(memory.keep_heap() if options.keep_heap else None)
         print(f"{conditions.as_text(facts)}\n\n{table.LEGEND}")
         results: list[kernels.Result] = []
-        for result in kernels.run(options.only, options.rounds, bandwidth=options.keep_heap):
+        for result in kernels.run(options.only, options.rounds, heap_kept=options.keep_heap):
             if not results or results[-1].op != result.op:
                 print(f"\n{result.op}")
             print("\n".join(table.lines(result)), flush=True)
