@@ -55,13 +55,13 @@ def _parser() -> argparse.ArgumentParser:
         "kernels",
         help="every kernel against torch and against the memory's bandwidth",
         description="Measures every kernel against torch in the same process, in turns, and against the bandwidth of"
-        " the memory. Memory is allocated as it is in any process; with --keep-heap both sides are spared the page faults"
-        " of new tensors. A missed target is named at the end and does not change the exit code.",
+        " the memory. Memory is allocated as in any process; with --keep-heap both sides are spared the page faults of"
+        " new tensors. A missed target is named at the end and does not change the exit code.",
     )
     kernels.add_argument("--json", metavar="FILE", type=Path, help="write conditions and results there, too")
     kernels.add_argument("--only", metavar="NAME", action="append", default=[], help="only this op; may be repeated")
     kernels.add_argument("--rounds", metavar="N", type=_positive, default=7, help="turns of each side (default: 7)")
-    kernels.add_argument("--keep-heap", action="store_true", help="keep freed memory instead of giving it back to the system")
+    kernels.add_argument("--keep-heap", action="store_true", help="keep freed memory instead of giving it back")
     kernels.add_argument("--isa", metavar="NAME", help="the kernels of this variant instead of the best one")
     kernels.set_defaults(run=_bench_kernels)
     return parser
