@@ -1,0 +1,129 @@
+"""A linear layer with its bias and activation.
+
+    y = activation(x W^T + b)
+
+x: (..., in), W: (out, in), b: (out). Forward is one product; backward is two, with g = dy * activation'(x W^T + b):
+
+    dx = g W,   dW = g^T x,   db = sum of the rows of g
+
+Which library computes them is a choice for each dtype: set_backend(). Kept for backward: x if W wants its gradient, W
+if x does, and what the activation needs: nothing, y for ReLU, x W^T for the others. Under torch.autocast("cpu") x and W
+are cast as in F.linear; the bias is added in fp32 and may stay in it.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .. import _native
+from ._activations import ACTIVATIONS, activate, check_activation
+from ._products import BACKENDS, backend, backends, biased_product, fuses, product, set_backend
+from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+
+__all__ = ["BACKENDS", "backend", "backends", "linear", "linear_reference", "set_backend"]
+
+
+def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+    """y in the dtype of F.linear, which is that of autocast when it is on."""
+    return activate(F.linear(x, weight, None if bias is None else bias.to(weight.dtype)), activation)
+
+
+def _forward(
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, keep: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """(y, saved, bias) for x: (rows, in). `keep`: saved, and the bias still to be added to it, are wanted."""
+    bends = activation not in ("none", "relu")
+    if fuses(x.dtype, activation, bias):
+        pre = x.new_empty(x.shape[0], weight.shape[0]) if keep and bends else None
+        return biased_product(x, weight.t(), bias, activation, pre), pre, None
+    z = product(x, weight.t())
+    bias = contiguous(bias)
+    y = torch.empty_like(z) if keep and bends else z
+    dtype = kernel_dtype(z)
+    _native.kernels.bias_act_forward(
+        z.data_ptr(), pointer(bias), y.data_ptr(), *z.shape, ACTIVATIONS[activation], dtype,
+        dtype if bias is None else kernel_dtype(bias),
+    )  # fmt: skip
+    return (y, z, bias) if keep and bends else (y, None, None)
+
+
+def _through_activation(
+    dy: Tensor, saved: Tensor | None, bias: Tensor | None, activation: str, wants_dbias: bool
+) -> tuple[Tensor, Tensor | None]:
+    """(g, db), db in fp32, from dy: (rows, out)."""
+    if activation == "none" and not wants_dbias:
+        return dy, None
+    dy = dy.contiguous()
+    g = dy if activation == "none" else torch.empty_like(dy)
+    dbias = dy.new_empty(dy.shape[1], dtype=torch.float32) if wants_dbias else None
+    dtype = kernel_dtype(dy)
+    _native.kernels.bias_act_backward(
+        dy.data_ptr(), pointer(saved), pointer(bias), g.data_ptr(), pointer(dbias), *dy.shape,
+        ACTIVATIONS[activation], dtype, dtype if bias is None else kernel_dtype(bias),
+    )  # fmt: skip
+    return g, dbias
+
+
+class LinearFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, activation, dtype):  # type: ignore[no-untyped-def]
+        rows, cast_weight = _rows(x, dtype), weight.to(dtype)
+        y, saved, saved_bias = _forward(rows, cast_weight, bias, activation, keep=True)
+        y = y.view(*x.shape[:-1], weight.shape[0])
+        wants_dx, wants_dweight, ctx.wants_dbias = ctx.needs_input_grad[:3]
+        ctx.save_for_backward(
+            rows if wants_dweight else None,
+            cast_weight if wants_dx else None,
+            y if activation == "relu" else saved,
+            saved_bias,
+        )
+        ctx.activation, ctx.shape = activation, x.shape
+        ctx.x_dtype, ctx.weight_dtype, ctx.bias_dtype = x.dtype, weight.dtype, None if bias is None else bias.dtype
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        if torch.is_autocast_enabled("cpu"):  # backward inside of the context, which would cast once more
+            with torch.autocast("cpu", enabled=False):
+                return _backward(ctx, dy)
+        return _backward(ctx, dy)
+
+
+def _backward(ctx, dy):  # type: ignore[no-untyped-def]
+    rows, weight, saved, bias = ctx.saved_tensors
+    dy = _rows(dy, dy.dtype)
+    g, dbias = _through_activation(dy, saved, bias, ctx.activation, ctx.wants_dbias)
+    dx = None if weight is None else product(g, weight, ctx.x_dtype).view(ctx.shape)
+    dweight = None if rows is None else product(g.t(), rows, ctx.weight_dtype)
+    return dx, dweight, None if dbias is None else dbias.to(ctx.bias_dtype), None, None
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+    """activation(x W^T + b). Tensors the kernels do not know go through the reference."""
+    check_activation("linear", activation, ACTIVATIONS)
+    if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"linear: expected x of (..., in) and weight of (out, in), got {tuple(x.shape)} and {tuple(weight.shape)}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"linear: expected bias of shape {tuple(weight.shape[:1])}, the rows of weight, got {tuple(bias.shape)}"
+        )
+    if not (takes_kernel(x) and takes_kernel(weight) and takes_kernel(bias)):
+        return linear_reference(x, weight, bias, activation)
+    autocast = torch.is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if autocast else x.dtype
+    if dtype not in KERNEL_DTYPES or not (autocast or weight.dtype is dtype):
+        return linear_reference(x, weight, bias, activation)
+    if needs_grad(x, weight, bias):
+        return LinearFunction.apply(x, weight, bias, activation, dtype)
+    y, _, _ = _forward(_rows(x, dtype), weight.to(dtype), bias, activation, keep=False)
+    return y.view(*x.shape[:-1], weight.shape[0])
+
+
+def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x as (rows, in) in this dtype."""
+    rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    return rows if rows.dtype is dtype else rows.to(dtype)
