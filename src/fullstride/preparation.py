@@ -1,0 +1,265 @@
+"""prepare(): an ordinary model and its optimizer into their fast form; restore() is the way back, explain() the account.
+
+    import fullstride
+    model, optimizer = fullstride.prepare(model, optimizer)   # the rest of the script stays as it is
+
+In this order: the machine (memory, threads, measured choice of precision), the modules (nn/swap.py), the weights
+(nn/split.py), the forward of the model (nn/forward.py), the optimizer (optim/convert.py).
+"""
+
+import logging
+import os
+import sys
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from .machine import memory, products, threads
+from .nn import forward, split, swap
+from .ops import linear
+from .optim import Optimizer, convert
+from .optim.scaling import LossScaler
+
+logger = logging.getLogger("fullstride")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+STATE_PRECISIONS = ("fp32", "bf16", "8bit")
+_DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(eq=False)
+class Preparation:
+    """What prepare() did to a model; explain() shows it."""
+
+    precision: str
+    reason: str
+    machine: list[str]
+    outcomes: list[swap.Outcome]
+    num_split: int
+    num_parameters: int
+    overlap: str
+    optimizer: str
+    optimizer_ref: Any = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"optimizer_ref": None}  # a copy of the model is not trained by this optimizer
+
+    def __deepcopy__(self, memo: Any) -> "Preparation":
+        return Preparation(**self.__getstate__())
+
+    def __str__(self) -> str:
+        lines = [f"precision  {self.precision}: {self.reason}"]
+        lines += [f"machine    {line}" for line in self.machine]
+        if self.num_split:
+            lines.append(f"weights    {self.num_split} of {self.num_parameters} parameters split, exact in fp32")
+        if self.optimizer:
+            lines.append(f"optimizer  {self.optimizer}")
+        lines.append(f"overlap    {self.overlap}")
+        for text, of in (("replaced", "done"), ("left", "left")):
+            counts = Counter((o.kind, getattr(o, of)) for o in self.outcomes if getattr(o, of))
+            lines += [f"{text:<10} {count:4} x {kind}: {what}" for (kind, what), count in counts.items()]
+        return "\n".join(lines)
+
+
+def prepare(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    precision: str = "auto",
+    state_precision: str | None = None,
+    clip: float | None = None,
+    overlap_weight_grads: bool = False,
+    threads: int | None = None,
+) -> tuple[Any, Any]:
+    """The same model object, made fast in place, and an optimizer that steps it in one call.
+
+    precision: "auto" takes bf16 where its products were measured to win on this machine, else fp32; "fp16" brings
+        dynamic loss scaling. In bf16 the weights stay exact in fp32.
+    state_precision: of the optimizer's moments: "fp32", "bf16" or "8bit"; None keeps what the optimizer has.
+    clip: the global gradient norm is limited to this inside the step; leave clip_grad_norm_ out then.
+    overlap_weight_grads: computes weight gradients beside input gradients where that was measured to pay.
+    threads: instead of the number of usable cores.
+    """
+    inner = _check(model, optimizer, precision, state_precision, clip)
+    machine = _tune(threads)
+    choice = products.choose(precision)
+    for name, backend in choice.backends.items():
+        linear.set_backend(getattr(torch, name), backend)
+    overlap = _overlap(overlap_weight_grads)
+
+    fast_optimizer = None if optimizer is None else _convert(optimizer, state_precision, clip)
+    outcomes = swap.swap(inner)
+    setting = forward.Setting(_DTYPES[choice.precision])
+    lows = {}
+    if choice.precision == "bf16" and optimizer is not None:
+        lows = split.split_weights(inner)
+    if fast_optimizer is not None:
+        fast_optimizer.use_split(lows)
+        if choice.precision == "fp16":
+            setting.scaler = fast_optimizer.scaler = LossScaler()
+    _wrap_forwards(inner, setting)
+
+    inner.__dict__["_preparation"] = record = Preparation(
+        choice.precision, choice.reason, machine, outcomes, len(lows), len(list(inner.parameters())), overlap,
+        _describe(optimizer, fast_optimizer), None if fast_optimizer is None else weakref.ref(fast_optimizer),
+    )  # fmt: skip
+    _say(record)
+    return model, fast_optimizer
+
+
+def restore(model: nn.Module) -> nn.Module:
+    """Gives back the ordinary fp32 model, exact and in place. Its optimizer goes on with it, in fp32."""
+    inner = _unwrap(model)
+    record = inner.__dict__.pop("_preparation", None)
+    if record is None:
+        raise ValueError("restore: expected a model that prepare() returned, got one that was not prepared")
+    for module in inner.modules():
+        if isinstance(module.__dict__.get("forward"), forward.PreparedForward):
+            prepared = module.__dict__.pop("forward")
+            if prepared.inner is not None:
+                module.__dict__["forward"] = prepared.inner
+    swap.unswap(inner)
+    split.merge_weights(inner)
+    optimizer = record.optimizer_ref() if record.optimizer_ref is not None else None
+    if optimizer is not None:
+        optimizer.drop_split()
+        optimizer.scaler = None
+    return model
+
+
+def explain(model: nn.Module) -> Preparation:
+    """What prepare() did with this model: print it. Each module that was replaced, or why it was not."""
+    record = _unwrap(model).__dict__.get("_preparation")
+    if record is None:
+        raise ValueError("explain: expected a model that prepare() returned, got one that was not prepared")
+    assert isinstance(record, Preparation)
+    return record
+
+
+# ---- the steps of prepare ------------------------------------------------------------------------------------------
+
+
+def _check(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    precision: str,
+    state_precision: str | None,
+    clip: float | None,
+) -> nn.Module:
+    """Everything that can be wrong with the call, before anything is changed. Returns the model to work on."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"prepare: expected a torch.nn.Module, got {type(model).__name__}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"prepare: expected precision to be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if state_precision is not None and state_precision not in STATE_PRECISIONS:
+        raise ValueError(
+            f"prepare: expected state_precision to be one of {', '.join(STATE_PRECISIONS)}, got {state_precision!r}"
+        )
+    if clip is not None and not clip > 0:
+        raise ValueError(f"prepare: expected clip to be a norm above 0 or None, got {clip}")
+    if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"prepare: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
+    inner = _unwrap(model)
+    for name, module in inner.named_modules():
+        if "_preparation" in module.__dict__:
+            what = f"its part {name!r}" if name else "the model"
+            raise ValueError(f"prepare: {what} is prepared already; use it as it is, or restore() it first")
+        if "_frozen_by" in module.__dict__:
+            raise ValueError(
+                f"prepare: {name or 'the model'} is frozen in part by a DynamicFreezer; prepare the model first, or thaw"
+            )
+    for name, parameter in inner.named_parameters():
+        if not parameter.is_floating_point():
+            raise ValueError(
+                f"prepare: expected real floating-point parameters, got {parameter.dtype} in {name!r};"
+                " keep such numbers in a buffer"
+            )
+        if not parameter.is_cpu:
+            raise ValueError(f"prepare: expected a model on the CPU, got {name!r} on {parameter.device}; move it there")
+    _check_optimizer(inner, optimizer, precision)
+    return inner
+
+
+def _check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None, precision: str) -> None:
+    if optimizer is None:
+        if precision in ("bf16", "fp16"):
+            raise ValueError(f"prepare: {precision} needs the optimizer, which keeps what 16 bits lose; pass it as well")
+        return
+    own = set(model.parameters())
+    for i, group in enumerate(optimizer.param_groups):
+        if not group["params"]:
+            raise ValueError(f"prepare: expected parameters in every group of the optimizer, got none in group {i}")
+    given = [p for group in optimizer.param_groups for p in group["params"]]
+    strangers = sum(p not in own for p in given)
+    if strangers:
+        raise ValueError(
+            f"prepare: expected the optimizer of this model, got one with {strangers} of {len(given)} parameters that"
+            " are not the model's; make it from model.parameters()"
+        )
+
+
+def _unwrap(model: nn.Module) -> nn.Module:
+    """What torch.compile wrapped."""
+    inner = getattr(model, "_orig_mod", model)
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
+def _tune(wished: int | None) -> list[str]:
+    """Memory and threads of this process; what was done, in lines."""
+    lines = list(memory.tune())
+    lines.append(str(threads.set_threads(wished)))
+    forward.follow_checkpoints()
+    return lines
+
+
+def _overlap(wished: bool) -> str:
+    if not wished:
+        linear.overlap_weight_grads(False)
+        return "off"
+    ratio = linear.measure_overlap()
+    linear.overlap_weight_grads(ratio > 1.02)
+    return f"{'on' if ratio > 1.02 else 'off'}: a chain of small layers was measured to run {ratio:.2f}x as fast with it"
+
+
+def _convert(optimizer: torch.optim.Optimizer, state_precision: str | None, clip: float | None) -> Any:
+    if isinstance(optimizer, Optimizer):
+        if state_precision is not None and state_precision != optimizer.state_precision:
+            raise ValueError(
+                f"prepare: the optimizer keeps its states in {optimizer.state_precision}; make it with"
+                f" state_precision={state_precision!r} instead"
+            )
+        if clip is not None:
+            optimizer.clip = clip
+        return optimizer
+    return convert.from_torch(optimizer, state_precision=state_precision or "fp32", clip=clip)
+
+
+def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
+    """Around the model, and around each module whose forward may call functions: those written in Python by others."""
+    for module in model.modules():
+        ours = type(module).__module__.startswith(("fullstride.", "torch.nn."))
+        if module is model or not ours:
+            module.__dict__["forward"] = forward.PreparedForward(module, setting, module is model)
+
+
+def _describe(before: torch.optim.Optimizer | None, after: Any) -> str:
+    if after is None:
+        return ""
+    name, kept = type(after).__name__, f"states in {getattr(after, 'state_precision', 'fp32')}"
+    clip = f", clipped at {after.clip:g}" if getattr(after, "clip", None) else ""
+    was = "" if before is after else f" from {type(before).__module__.split('.')[0]}'s {type(before).__name__}"
+    return f"{name}{was}, {kept}{clip}"
+
+
+def _say(record: Preparation) -> None:
+    """One line on stderr, unless logging is configured (then it goes there) or FULLSTRIDE_QUIET is set."""
+    done = sum(bool(outcome.done) for outcome in record.outcomes)
+    line = f"{record.precision} ({record.reason}); {'; '.join(record.machine)}; {done} modules replaced"
+    if logger.hasHandlers():
+        logger.info(line)
+    elif os.environ.get("FULLSTRIDE_QUIET", "0") == "0":
+        print(f"fullstride: {line}", file=sys.stderr)
