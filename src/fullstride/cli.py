@@ -64,6 +64,25 @@ def _parser() -> argparse.ArgumentParser:
     kernels.add_argument("--keep-heap", action="store_true", help="keep freed memory instead of giving it back")
     kernels.add_argument("--isa", metavar="NAME", help="the kernels of this variant instead of the best one")
     kernels.set_defaults(run=_bench_kernels)
+
+    step = subjects.add_parser(
+        "step",
+        help="a training step against stock PyTorch",
+        description="Measures training steps of an MLP, a Llama and a BERT against stock PyTorch as it comes and at its"
+        " best, each side in its own process, in turns. Takes tens of minutes; a missed target is named at the end and"
+        " does not change the exit code.",
+    )
+    step.add_argument("--model", metavar="NAME", nargs="+", default=[], help="only these of mlp, llama, bert")
+    step.add_argument("--accumulate", metavar="N", type=_positive, help="micro-batches in a step")
+    step.add_argument("--rounds", metavar="N", type=_positive, default=7, help="turns of each side (default: 7)")
+    step.add_argument(
+        "--precision", action="append", default=[], choices=["auto", "fp32", "bf16", "fp16"],
+        help="of Fullstride; may be repeated (default: auto, and fp32 for the mlp)",
+    )  # fmt: skip
+    step.add_argument("--json", metavar="FILE", type=Path, help="write conditions and results there, too")
+    step.add_argument("--quick", action="store_true", help="one step a turn, and no trial of torch.compile")
+    step.add_argument("--profile", action="store_true", help="show where the time of a step goes, on every side")
+    step.set_defaults(run=_bench_step)
     return parser
 
 
@@ -101,6 +120,27 @@ def _bench_kernels(options: argparse.Namespace) -> int:
         missed = table.missed(results)
         print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
         report.update(table.as_json(facts, results))
+    return 0
+
+
+def _bench_step(options: argparse.Namespace) -> int:
+    from .bench import step_cases
+
+    cases = step_cases.choose(options.model, options.accumulate, options.precision)
+    with contextlib.ExitStack() as stack:
+        report = stack.enter_context(_json_file(options.json)) if options.json else {}
+
+        from .bench import conditions, step, step_table  # load torch, which bad input need not wait for
+
+        facts = conditions.conditions()
+        print(f"{conditions.as_text(facts)}\n\n{step_table.LEGEND}", flush=True)
+        results: list[step.Result] = []
+        for result in step.run(cases, options.rounds, options.quick, options.profile):
+            print("\n" + "\n".join(step_table.lines(result)), flush=True)
+            results.append(result)
+        missed = step_table.missed(results)
+        print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
+        report.update(step_table.as_json(facts, results))
     return 0
 
 

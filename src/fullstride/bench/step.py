@@ -1,0 +1,207 @@
+"""`fullstride bench step`: a training step of Fullstride against stock PyTorch, each side a process of its own.
+
+Stock PyTorch runs as its users run it: without our allocator settings, and without this package. It comes as it is by
+default (fp32, eager, AdamW as it comes, clip_grad_norm_) and at its best: of autocast to bf16, AdamW(fused=True) and
+torch.compile the combination that a short trial finds fastest. All sides take turns in every round, one at a time, on
+the same data from the same weights.
+"""
+
+import contextlib
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .measure import Spread, Timing
+from .step_cases import STOCK_BEST, STOCK_DEFAULT, Case
+from .step_process import Side, SideFailed
+
+_WARM_UP = 2  # steps: the first meets new pages and makes the optimizer's state
+_TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
+_HOPELESS = 3.0  # times slower than the best so far: not tried further
+_FIRST_LIMIT, _FIRST_TIMES = 20.0, 10  # a first step may take so many seconds, or so many times the best step
+_COMPILE_LIMIT = 900.0  # seconds that torch.compile may take
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One side: what it is, and the median over the rounds."""
+
+    name: str
+    precision: str
+    timing: Timing  # of a step
+    units_per_second: float
+    faults: float  # a step
+    peak_bytes: int
+    gflops: float
+    share_of_peak: float | None  # of what products of this precision reach on this machine
+    losses: list[float]
+    facts: dict[str, Any]
+    profile: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times faster one of ours is than a peer."""
+
+    ours: str
+    peer: str
+    ratio: Spread
+    target: float | None
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.ratio.median >= self.target
+
+
+@dataclass(frozen=True)
+class Result:
+    case: Case
+    sides: list[Measured]
+    ratios: list[Ratio]
+    trials: list[str]  # what became of every combination of stock PyTorch's settings
+    num_losses: int  # steps that all sides took: their losses are compared
+    loss_difference: float  # the largest between two sides in one of these steps, relative
+
+
+def run(
+    cases: Sequence[Case], rounds: int = 7, quick: bool = False, profile: bool = False, say: Say = print
+) -> Iterator[Result]:
+    """Measures one case after the other. `quick`: without torch.compile, and no more steps in a turn than one."""
+    from ..machine import probe
+
+    rates = probe.products()
+    peaks = {"fp32": max(rates[name] for name in rates if name.startswith("fp32")), "bf16": rates.get("bf16")}
+    for case in cases:
+        yield measure(case, rounds, quick, profile, peaks, say)
+
+
+def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str, float | None], say: Say) -> Result:
+    with contextlib.ExitStack() as stack:
+        sides = [_start(f"fullstride {wish}", _config(case, fullstride=wish), stack) for wish in case.precisions]
+        default = _start(STOCK_DEFAULT, _config(case), stack)
+        best, trials = _best_stock(case, default, quick, stack, say)
+        sides += [default] if best is default else [default, best]
+        answers = _rounds(sides, rounds, quick)
+        profiles = {side.name: side.profile() for side in sides if profile}
+        measured = [_measured(side, answers[side.name], peaks, profiles.get(side.name)) for side in sides]
+    count = min(len(side.losses) for side in measured)
+    return Result(case, measured, _ratios(case, measured), trials, count, _difference(measured, count))
+
+
+def _config(case: Case, **options: Any) -> dict[str, Any]:
+    return {"model": case.model, "accumulate": case.accumulate} | options
+
+
+def _start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Side:
+    side = Side(name, config)
+    stack.callback(side.close)
+    side.run(_WARM_UP)
+    side.rest()
+    return side
+
+
+def _best_stock(
+    case: Case, default: Side, quick: bool, stack: contextlib.ExitStack, say: Say
+) -> tuple[Side, list[str]]:
+    """The fastest side of stock PyTorch, and what became of each. The others are ended as soon as they are beaten."""
+    best, best_seconds = default, min(default.run(2)["seconds"])
+    default.rest()
+    trials = [f"as it comes: {best_seconds * 1e3:.0f} ms"]
+    say(f"  stock PyTorch {trials[-1]}")
+    hopeless: set[bool] = set()  # autocast or not
+    for compiled, autocast, fused in itertools.product([False, True], repeat=3):
+        name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), (autocast, fused, compiled)))
+        if not name:
+            continue
+        options = {"autocast": autocast, "fused": fused, "compile": compiled}
+        if compiled and quick:
+            outcome = "left out by --quick"
+        elif autocast in hopeless:  # neither of the other two makes a product faster
+            outcome = "not tried: the products of this precision are too slow here"
+        else:
+            try:
+                side = Side(f"{STOCK_BEST} ({name})", _config(case, **options))
+                stack.callback(side.close)
+                seconds = _trial(side, best_seconds, compiled)
+                outcome = f"{seconds * 1e3:.0f} ms"
+            except SideFailed as error:
+                seconds, outcome = math.inf, str(error).partition(": ")[2]
+            if seconds < best_seconds:
+                best, best_seconds, side = side, seconds, best
+            elif seconds > _HOPELESS * best_seconds and not compiled:
+                hopeless.add(autocast)
+            if side is not default:
+                side.close()
+        trials.append(f"{name}: {outcome}")
+        say(f"  stock PyTorch {trials[-1]}")
+    return best, trials
+
+
+def _trial(side: Side, best: float, compiled: bool) -> float:
+    """Seconds of a step: of one if that is hopeless, else the shortest of two."""
+    side.run(1, limit=_COMPILE_LIMIT if compiled else max(_FIRST_LIMIT, _FIRST_TIMES * best))
+    side.run(_WARM_UP - 1)
+    seconds = side.run(1)["seconds"]
+    if seconds[0] <= _HOPELESS * best:
+        seconds += side.run(1)["seconds"]
+    side.rest()
+    return min(seconds)
+
+
+def _rounds(sides: list[Side], rounds: int, quick: bool) -> dict[str, list[dict[str, Any]]]:
+    """The answers of each side, one a round. Every side takes the same number of steps in a turn."""
+    answers: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
+    first = []
+    for side in sides:
+        first.append(side.run(1)["seconds"][0])
+        side.rest()
+    steps = 1 if quick else min(_MOST_STEPS, math.ceil(_TURN / min(first)))
+    for _ in range(rounds):
+        for side in sides:
+            answers[side.name].append(side.run(steps))
+            side.rest()
+    return answers
+
+
+def _measured(
+    side: Side, answers: list[dict[str, Any]], peaks: dict[str, float | None], profile: dict[str, Any] | None
+) -> Measured:
+    timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
+    facts = side.facts
+    gflops = facts["gflop"] / timing.median
+    peak = peaks.get(facts["precision"])
+    return Measured(
+        name=side.name,
+        precision=facts["precision"],
+        timing=timing,
+        units_per_second=facts["units"] / timing.median,
+        faults=statistics.median(answer["faults"] / len(answer["seconds"]) for answer in answers),
+        peak_bytes=answers[-1]["peak_bytes"],
+        gflops=gflops,
+        share_of_peak=gflops / peak if peak else None,
+        losses=side.losses,
+        facts=facts,
+        profile=profile,
+    )
+
+
+def _ratios(case: Case, sides: list[Measured]) -> list[Ratio]:
+    ours = [side for side in sides if side.name.startswith("fullstride")]
+    stock = [side for side in sides if side not in ours]
+    ratios = []
+    for side in ours:
+        targets = case.targets.get(side.name.removeprefix("fullstride "), {})
+        peers = [(STOCK_DEFAULT, stock[0]), (STOCK_BEST, stock[-1])]  # one and the same where nothing beats the default
+        ratios += [Ratio(side.name, kind, side.timing.ratio_to(peer.timing), targets.get(kind)) for kind, peer in peers]
+    return ratios
+
+
+def _difference(sides: list[Measured], count: int) -> float:
+    """The largest relative difference between two sides in one of the first `count` losses."""
+    steps = zip(*(side.losses[:count] for side in sides), strict=True)
+    return max(((max(losses) - min(losses)) / abs(min(losses)) for losses in steps), default=0.0)

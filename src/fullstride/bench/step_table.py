@@ -1,0 +1,101 @@
+"""The benchmark of a training step as text, and as JSON."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .step import Measured, Ratio, Result
+from .step_cases import MOST_FAULTS, STOCK_DEFAULT
+
+LEGEND = """\
+time of one step, median [lowest..highest] of the rounds, which the sides take in turns, each in its own process;
+GFLOP/s: 6 x weights of linear layers x samples or tokens, plus 12 x length x width x tokens a layer for attention (half
+if causal), and the share of what square products of the same precision reach on this machine; faults: pages a step;
+peak: the most memory the process ever held; loss: mean of the last steps that all sides took"""
+_LAST_LOSSES = 5
+
+
+def lines(result: Result) -> list[str]:
+    """The sides, how many times faster ours are, the losses, and what was tried for stock PyTorch's best."""
+    first = result.sides[0].facts
+    unit, size = first["unit"], first["parameters"] / 1e6
+    text = [
+        f"{result.case.title}: {size:.4g} M parameters, {first['units']} {unit} a step",
+        f"  {'':<44} {'ms a step':>25} {unit + '/s':>10} {'faults':>8} {'peak MiB':>9} {'GFLOP/s':>8}"
+        f" {'of peak':>9} {'loss':>8}",
+    ]
+    text += [_side(side, result.num_losses) for side in result.sides]
+    text += [f"  {ratio.ours}: {_ratio(ratio)}" for ratio in result.ratios]
+    text.append(
+        f"  losses of the same {result.num_losses} steps differ by {result.loss_difference:.1e} at most, relative"
+        + (" (each side draws its own dropout)" if result.case.model == "bert" else "")
+    )
+    for side in result.sides:
+        if side.profile:
+            text += _profile(side)
+    return text
+
+
+def missed(results: Sequence[Result]) -> list[str]:
+    """Every target that was not met, as a sentence."""
+    found = []
+    for result in results:
+        title = result.case.title
+        found += [f"{title}: {ratio.ours}: {_ratio(ratio)}" for ratio in result.ratios if ratio.met is False]
+        stock = next(side for side in result.sides if side.name == STOCK_DEFAULT)
+        for side in result.sides if result.case.targets else ():
+            if not side.name.startswith("fullstride"):
+                continue
+            if side.faults >= MOST_FAULTS:
+                found.append(f"{title}: {side.name}: {side.faults:.0f} page faults a step, target below {MOST_FAULTS}")
+            if side.peak_bytes >= stock.peak_bytes:
+                held = f"{side.peak_bytes >> 20} MiB at most, target below {stock.name}'s {stock.peak_bytes >> 20}"
+                found.append(f"{title}: {side.name}: {held}")
+    return found
+
+
+def as_json(conditions: Mapping[str, Any], results: Sequence[Result]) -> dict[str, Any]:
+    """{conditions, results: [{model, accumulate, sides, ratios, trials, ...}], missed: [sentence]}."""
+    entries = []
+    for result in results:
+        sides = []
+        for side in result.sides:
+            entry = asdict(side)
+            entry["milliseconds"] = [1e3 * seconds for seconds in entry.pop("timing")["seconds"]]
+            entry["losses"] = [loss if math.isfinite(loss) else None for loss in side.losses]  # JSON knows no NaN
+            sides.append(entry)
+        ratios = [asdict(ratio) | {"met": ratio.met, "ratio": ratio.ratio._asdict()} for ratio in result.ratios]
+        entries.append({
+            "model": result.case.model, "accumulate": result.case.accumulate, "sides": sides, "ratios": ratios,
+            "trials": result.trials, "num_losses": result.num_losses,
+            "loss_difference": result.loss_difference if math.isfinite(result.loss_difference) else None,
+        })  # fmt: skip
+    return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
+
+
+def _side(side: Measured, num_losses: int) -> str:
+    times = [1e3 * seconds for seconds in side.timing.seconds]
+    name = f"{side.name} ({side.precision})" if side.name.endswith(" auto") else side.name
+    time = f"{1e3 * side.timing.median:.4g} [{min(times):.4g}..{max(times):.4g}]"
+    share = "" if side.share_of_peak is None else f"{side.share_of_peak:.0%} {side.precision}"
+    loss = statistics.fmean(side.losses[max(0, num_losses - _LAST_LOSSES) : num_losses])
+    return (
+        f"  {name:<44} {time:>25} {side.units_per_second:>10.4g} {side.faults:>8.0f} {side.peak_bytes >> 20:>9}"
+        f" {side.gflops:>8.1f} {share:>9} {loss:>8.4f}"
+    )
+
+
+def _ratio(ratio: Ratio) -> str:
+    spread = ratio.ratio
+    target = "" if ratio.target is None else f"  target {ratio.target:g}x {'met' if ratio.met else 'MISSED'}"
+    return f"{spread.median:.2f}x [{spread.lowest:.2f}..{spread.highest:.2f}] {ratio.peer}{target}"
+
+
+def _profile(side: Measured) -> list[str]:
+    assert side.profile
+    phases = ", ".join(f"{name} {share:.1%}" for name, share in side.profile["phases"])
+    head = f"  {side.name}, {side.profile['milliseconds']:.0f} ms a step under the profiler: {phases}"
+    ops = [f"    {share:>6.1%} {calls:>7.0f} x  {name}" for name, calls, share in side.profile["ops"]]
+    return [head, *ops]
