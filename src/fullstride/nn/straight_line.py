@@ -15,25 +15,24 @@ import inspect
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-_ALLOWED = frozenset(
-    """
-    RESUME NOP CACHE PUSH_NULL PRECALL KW_NAMES COPY SWAP DUP_TOP ROT_TWO ROT_THREE POP_TOP EXTENDED_ARG
-    LOAD_CONST LOAD_SMALL_INT LOAD_GLOBAL LOAD_ATTR LOAD_METHOD STORE_FAST
-    LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW_LOAD_FAST_BORROW
-    STORE_FAST_LOAD_FAST STORE_FAST_STORE_FAST
-    CALL CALL_KW CALL_FUNCTION CALL_FUNCTION_KW CALL_METHOD RETURN_VALUE RETURN_CONST
-    BINARY_OP BINARY_ADD BINARY_SUBTRACT BINARY_MULTIPLY BINARY_TRUE_DIVIDE BINARY_POWER BINARY_MATRIX_MULTIPLY
-    BINARY_SUBSCR BINARY_SLICE BUILD_SLICE BUILD_TUPLE BUILD_LIST UNPACK_SEQUENCE UNARY_NEGATIVE
-    """.split()
-)
+_ALLOWED = {
+    "RESUME", "NOP", "CACHE", "PUSH_NULL", "PRECALL", "KW_NAMES", "COPY", "SWAP", "DUP_TOP", "ROT_TWO", "ROT_THREE",
+    "POP_TOP", "EXTENDED_ARG", "LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD",
+    "STORE_FAST", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST",
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "CALL", "CALL_KW",
+    "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD", "RETURN_VALUE", "RETURN_CONST", "BINARY_OP", "BINARY_ADD",
+    "BINARY_SUBTRACT", "BINARY_MULTIPLY", "BINARY_TRUE_DIVIDE", "BINARY_POWER", "BINARY_MATRIX_MULTIPLY",
+    "BINARY_SUBSCR", "BINARY_SLICE", "BUILD_SLICE", "BUILD_TUPLE", "BUILD_LIST", "UNPACK_SEQUENCE", "UNARY_NEGATIVE",
+}  # fmt: skip
 """Of CPython 3.10 to 3.14. What a later one adds is refused until somebody has looked at it."""
 
+_FUNCTIONS = (FunctionType, BuiltinFunctionType)
 _CONSTANTS = (bool, int, float, str, type(None), torch.dtype)
 _FOREIGN_ARGUMENTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 
@@ -81,8 +80,7 @@ def _chains(code: CodeType) -> list[list[str]]:
     for step in dis.get_instructions(code):
         operation = step.opname
         if operation not in _ALLOWED or (operation == "BINARY_OP" and step.argrepr.endswith("=")):
-            raise Inexact(f"its code is not a straight line: {operation} in line {step.positions_line()}"
-                          if hasattr(step, "positions_line") else f"its code is not a straight line: {operation}")
+            raise Inexact(f"its code is not a straight line: {operation}")
         if operation == "PUSH_NULL":  # 3.13 puts it between the loading of a function and that of its arguments
             continue
         if operation in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -117,7 +115,7 @@ def _read_self(module: nn.Module, attributes: list[str], found: Reads) -> None:
         pass  # a stand-in while tracing: what is done with it is recorded
     elif name in module.__dict__ and len(attributes) == 1:
         value = module.__dict__[name]
-        if callable(value) and not isinstance(value, type):
+        if isinstance(value, _FUNCTIONS):
             found.functions[value] += 1
         elif not isinstance(value, _CONSTANTS):
             raise Inexact(f"it uses self.{name}, a {type(value).__name__}")
@@ -134,6 +132,6 @@ def _read_global(names: dict[str, Any], chain: list[str], found: Reads) -> None:
         value = getattr(value, name, None)
     if isinstance(value, _CONSTANTS) and len(chain) > 1:
         return
-    if not callable(value):
+    if not isinstance(value, _FUNCTIONS):
         raise Inexact(f"it uses the global {'.'.join(chain)}")
     found.functions[value] += 1
