@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .graph import PLAIN, GraphForward, linear_activation, linear_name, make_plan
+from .graph import GraphForward, make_plan
 from .kinds import activation_of, has_global_hooks, is_bare, is_linear
+from .rewrite import PLAIN, linear_activation, linear_name
 from .straight_line import Inexact
 
 _METHODS = {nn.TransformerEncoderLayer: "_ff_block", nn.TransformerDecoderLayer: "_ff_block"}

@@ -80,7 +80,8 @@ def _chains(code: CodeType) -> list[list[str]]:
     for step in dis.get_instructions(code):
         operation = step.opname
         if operation not in _ALLOWED or (operation == "BINARY_OP" and step.argrepr.endswith("=")):
-            raise Inexact(f"its code is not a straight line: {operation}")
+            jumps = "JUMP" in operation or "ITER" in operation
+            raise Inexact(f"its code {'branches or loops' if jumps else f'is not plain: {operation}'}")
         if operation == "PUSH_NULL":  # 3.13 puts it between the loading of a function and that of its arguments
             continue
         if operation in ("LOAD_ATTR", "LOAD_METHOD"):
