@@ -1,0 +1,25 @@
+"""Optimizers with one kernel call a step, gradients summed in fp32, loss scaling, schedules and freezing."""
+
+from ._base import Optimizer
+from .adamw import Adam, AdamW
+from .convert import from_torch, to_torch
+from .lamb import Lamb
+from .lookahead import Lookahead
+from .main_gradients import drop_main_gradients, keep_main_gradients
+from .scaling import LossScaler, scale_gradient
+from .sgd import SGD
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Lamb",
+    "Lookahead",
+    "LossScaler",
+    "Optimizer",
+    "drop_main_gradients",
+    "from_torch",
+    "keep_main_gradients",
+    "scale_gradient",
+    "to_torch",
+]
