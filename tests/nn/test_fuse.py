@@ -1,0 +1,521 @@
+"""Fused modules compute what they computed before, keep their hooks, and let everything alone that might differ."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+from fullstride.nn import graph, rewrite
+from fullstride.nn.fuse import Fused, NotFused, Sequential, fuse, unfuse
+
+SCALE = 2.0
+
+
+def helper(x):
+    return F.relu(x)
+
+
+class TwoLayers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(8, 12), nn.Linear(12, 8)
+        self.act = nn.GELU()
+
+
+class ModuleActivation(TwoLayers):
+    def forward(self, x):
+        return self.b(self.act(self.a(x)))
+
+
+class Functions(TwoLayers):
+    def forward(self, x):
+        h = torch.relu(self.a(x))
+        return F.silu(self.b(h))
+
+
+class Methods(TwoLayers):
+    def forward(self, x):
+        return self.b(self.a(x).relu()).relu_()
+
+
+class TanhGelu(TwoLayers):
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        return self.b(F.gelu(self.a(x), approximate="tanh"))
+
+
+class Gated(TwoLayers):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 12, bias=False)
+
+    def forward(self, x):
+        return self.b(F.silu(self.a(x)) * self.up(x))
+
+
+class Halves(TwoLayers):
+    def forward(self, x):
+        gate, up = self.a(x).chunk(2, dim=-1)
+        return up * self.act(gate)
+
+
+class WithDropout(TwoLayers):
+    p = 0.5
+
+    def __init__(self):
+        super().__init__()
+        self.p = 0.5
+
+    def forward(self, x):
+        return self.b(F.dropout(F.relu(self.a(x)), self.p, self.training))
+
+
+EXACT = {
+    ModuleActivation: "Linear + GELU",
+    Functions: "Linear + ReLU, Linear + SiLU",
+    Methods: "2 x Linear + ReLU",
+    TanhGelu: "Linear + GELU (tanh)",
+    Gated: "SwiGLU",
+    Halves: "GEGLU",
+    WithDropout: "Linear + ReLU",
+}
+
+
+class Branches(TwoLayers):
+    def forward(self, x):
+        if x.dim() > 1:
+            return self.b(F.relu(self.a(x)))
+        return x
+
+
+class Loops(TwoLayers):
+    def forward(self, x):
+        for _ in range(2):
+            x = self.b(F.relu(self.a(x)))
+        return x
+
+
+class Writes(TwoLayers):
+    def forward(self, x):
+        self.last = self.b(F.relu(self.a(x)))
+        return self.last
+
+
+class ChangesItsInput(TwoLayers):
+    def forward(self, x):
+        x *= 2
+        return self.b(F.relu(self.a(x)))
+
+
+class CallsHelper(TwoLayers):
+    def forward(self, x):
+        return self.b(helper(self.a(x)))
+
+
+class ReadsGlobal(TwoLayers):
+    def forward(self, x):
+        return self.b(F.relu(self.a(x)) * SCALE)
+
+
+class MakesNoise(TwoLayers):
+    def forward(self, x):
+        return self.b(F.relu(self.a(x)) + torch.rand(12))
+
+
+class HasDefault(TwoLayers):
+    def forward(self, x, scale=1.0):
+        return self.b(F.relu(self.a(x))) * scale
+
+
+class Prints(TwoLayers):
+    def forward(self, x):
+        print("forward")
+        return self.b(F.relu(self.a(x)))
+
+
+class OwnMethod(TwoLayers):
+    def activate(self, x):
+        return F.relu(x)
+
+    def forward(self, x):
+        return self.b(self.activate(F.relu(self.a(x))))
+
+
+class LooksIntoChild(TwoLayers):
+    def forward(self, x):
+        return F.linear(F.relu(self.a(x)), self.b.weight)
+
+
+class UsesResultTwice(TwoLayers):
+    def forward(self, x):
+        h = self.a(x)
+        return self.b(F.relu(h)) + self.b(h)
+
+
+INEXACT = [
+    Branches, Loops, Writes, ChangesItsInput, CallsHelper, ReadsGlobal, MakesNoise, HasDefault, Prints, OwnMethod,
+    LooksIntoChild, UsesResultTwice,
+]  # fmt: skip
+
+
+def outcome(model, x, rng=0):
+    """The result with all gradients."""
+    torch.manual_seed(rng)
+    x = x.clone().requires_grad_()
+    model.zero_grad()
+    y = model(x)
+    y.square().sum().backward()
+    return [y.detach(), x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+def assert_same(ours, theirs):
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=2e-6)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The names of the fused functions that have run."""
+    seen = []
+    for name in ("linear", "glu", "bias_act"):
+        original = getattr(rewrite, name)
+
+        def record(*args, _name=name, _original=original, **kwargs):
+            seen.append(_name)
+            return _original(*args, **kwargs)
+
+        monkeypatch.setattr(rewrite, name, record)
+    return seen
+
+
+@pytest.fixture
+def x():
+    return torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("kind", EXACT, ids=lambda kind: kind.__name__)
+def test_fused_code_computes_the_same(kind, x, calls):
+    model = kind()
+    expected = outcome(model, x)
+    assert fuse(model) == Fused(EXACT[kind])
+    assert_same(outcome(model, x), expected)
+    assert calls
+
+
+@pytest.mark.parametrize("kind", INEXACT, ids=lambda kind: kind.__name__)
+def test_code_that_a_trace_cannot_hold_is_left_alone(kind):
+    model = kind()
+    result = fuse(model)
+    assert isinstance(result, NotFused)
+    assert result.reason
+    assert "forward" not in model.__dict__
+
+
+def test_a_model_without_activation_needs_no_reason():
+    assert fuse(nn.LayerNorm(4)) == NotFused("")
+    assert fuse(nn.Sequential(nn.Linear(2, 2), nn.Tanh())) == NotFused("")
+
+
+def test_the_gate_reads_its_input_before_another_module_can_write_to_it():
+    class Doubles(nn.Module):
+        def forward(self, x):
+            return x.mul_(2)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.doubles, self.act = Doubles(), nn.SiLU()
+
+        def forward(self, x):
+            return self.act(x) * self.doubles(x)
+
+    x, model = torch.randn(4, 8), Model()
+    expected = F.silu(x) * (2 * x)
+    fuse(model)
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_the_activation_moves_up_to_the_layer_and_not_the_layer_down(x):
+    class Model(TwoLayers):
+        def forward(self, x):
+            h = self.a(x)
+            x.add_(1)
+            return F.relu(h)
+
+    model = Model()
+    expected = F.relu(model.a(x)).detach()
+    assert fuse(model) == Fused("Linear + ReLU")
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), expected)
+
+
+def test_a_gate_may_broadcast(x):
+    model = Gated()
+    model.up = nn.Linear(8, 1)
+    expected = outcome(model, x)
+    assert fuse(model) == Fused("SwiGLU")
+    assert_same(outcome(model, x), expected)
+
+
+HOOKS = {
+    "forward": lambda model, hook: model.a.register_forward_hook(hook),
+    "forward pre": lambda model, hook: model.a.register_forward_pre_hook(hook),
+    "backward": lambda model, hook: model.act.register_full_backward_hook(hook),
+    "backward pre": lambda model, hook: model.act.register_full_backward_pre_hook(hook),
+    "everything": lambda model, hook: nn.modules.module.register_module_forward_hook(hook),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize("kind", ["own code", "sequence"])
+def test_hooks_added_later_are_called(kind, hook, x, calls):
+    layers = ModuleActivation()
+    model = layers if kind == "own code" else nn.Sequential(layers.a, layers.act)
+    assert isinstance(fuse(model), Fused)
+    seen = []
+    handle = HOOKS[hook](layers, lambda *_: seen.append(hook))
+    outcome(model, x)
+    assert seen
+    assert not calls
+    handle.remove()
+    outcome(model, x)
+    assert calls
+
+
+def replace_layer(model):
+    model.a = nn.Linear(8, 12)
+
+
+def replace_activation(model):
+    model.act = nn.Tanh()
+
+
+def prune_layer(model):
+    prune.l1_unstructured(model.a, "weight", amount=0.5)
+
+
+def parametrize(model):
+    parametrizations.weight_norm(model.a)
+
+
+def change_option(model):
+    model.act.approximate = "tanh"
+
+
+def own_forward(model):
+    model.a.forward = lambda x: F.linear(x, 2 * model.a.weight)
+
+
+@pytest.mark.parametrize(
+    "change", [replace_layer, replace_activation, prune_layer, parametrize, change_option, own_forward],
+    ids=lambda change: change.__name__,
+)  # fmt: skip
+def test_changes_after_fusing_are_respected(change, x):
+    model = ModuleActivation()
+    fuse(model)
+    change(model)
+    torch.testing.assert_close(model(x), type(model).forward(model, x))
+
+
+def test_an_attribute_that_the_code_reads_may_change(x, calls):
+    model = WithDropout()
+    fuse(model)
+    model.eval()
+    torch.testing.assert_close(model(x), type(model).forward(model, x))
+    assert not calls
+    model.train()
+    model(x)
+    assert calls == ["linear"]
+
+
+@pytest.mark.parametrize("change", [prune_layer, parametrize])
+def test_a_linear_layer_whose_weight_is_computed_is_left_alone(change, x):
+    model = ModuleActivation()
+    change(model)
+    sequence = nn.Sequential(model.a, model.act)
+    assert isinstance(fuse(sequence), NotFused)
+    expected = model(x)
+    fuse(model)  # the activation alone, perhaps
+    torch.testing.assert_close(model(x), expected)
+
+
+def test_a_subclass_of_linear_is_left_alone():
+    class Doubled(nn.Linear):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    assert isinstance(fuse(nn.Sequential(Doubled(2, 2), nn.ReLU())), NotFused)
+
+
+@pytest.mark.parametrize(
+    "activation", [nn.ReLU(), nn.ReLU(inplace=True), nn.GELU(), nn.GELU("tanh"), nn.SiLU(), nn.SiLU(inplace=True)],
+    ids=repr,
+)  # fmt: skip
+def test_a_sequence_computes_the_same(activation, x, calls):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 12), activation, nn.Dropout(0.0), nn.Linear(12, 4), activation, nn.Linear(4, 4))
+    expected = outcome(model, x)
+    assert isinstance(fuse(model), Fused)
+    assert_same(outcome(model, x), expected)
+    assert calls == ["linear", "linear"]
+
+
+def test_a_sequence_is_still_a_sequence(x):
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    keys = list(model.state_dict())
+    fuse(model)
+    assert isinstance(model, nn.Sequential)
+    assert list(model.state_dict()) == keys
+    assert isinstance(model[1], nn.ReLU)
+    torch.testing.assert_close(model[:2](x), F.relu(model[0](x)))
+    model.append(nn.ReLU())
+    torch.testing.assert_close(model(x), F.relu(model[2](F.relu(model[0](x)))))
+
+
+def test_only_the_very_class_sequential_is_known():
+    class Own(nn.Sequential):
+        def forward(self, x):
+            return -super().forward(x)
+
+    model = Own(nn.Linear(2, 2), nn.ReLU())
+    assert isinstance(fuse(model), NotFused)
+    assert type(model) is Own
+
+
+@pytest.mark.parametrize("kind", [ModuleActivation, Gated], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("way", ["deepcopy", "pickle", "save"])
+def test_copies_are_fused_and_their_own(kind, way, x, calls):
+    model = kind()
+    fuse(model)
+    if way == "deepcopy":
+        twin = copy.deepcopy(model)
+    elif way == "pickle":
+        twin = pickle.loads(pickle.dumps(model))
+    else:
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        twin = torch.load(file, weights_only=False)
+    with torch.no_grad():
+        twin.a.weight.zero_()
+    expected = type(twin).forward(twin, x)
+    calls.clear()
+    torch.testing.assert_close(twin(x), expected)
+    assert calls
+    assert not torch.equal(model(x), expected)
+
+
+def test_unfuse_gives_the_code_back(x):
+    model, sequence = Gated(), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    keys = set(model.__dict__)
+    for module in (model, sequence):
+        assert isinstance(fuse(module), Fused)
+        unfuse(module)
+    assert set(model.__dict__) == keys
+    assert type(sequence) is nn.Sequential
+
+
+def test_a_forward_of_somebody_else_stays():
+    model = Gated()
+    forward = model.__dict__["forward"] = lambda x: x
+    assert isinstance(fuse(model), NotFused)
+    unfuse(model)
+    assert model.forward is forward
+
+
+@pytest.mark.parametrize("kind", [Gated, Functions], ids=lambda kind: kind.__name__)
+def test_torch_compile_sees_the_original(kind, x, calls):
+    model = kind()
+    expected = outcome(model, x)
+    fuse(model)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert_same(outcome(compiled, x), expected)
+    assert not calls
+
+
+def test_torch_compile_sees_an_ordinary_sequence(x, calls):
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+    expected = outcome(model, x)
+    fuse(model)
+    assert_same(outcome(torch.compile(model, backend="eager", fullgraph=True), x), expected)
+    assert not calls
+
+
+def test_a_trace_by_the_user_sees_the_original(x):
+    model = Gated()
+    fuse(model)
+    traced = torch.fx.symbolic_trace(model)
+    assert any(node.target is F.silu for node in traced.graph.nodes)
+    torch.testing.assert_close(traced(x), model(x))
+
+
+def test_arguments_by_name_and_other_dtypes_work(x):
+    model = Gated()
+    fuse(model)
+    torch.testing.assert_close(model(x=x), model(x))
+    model.double()
+    torch.testing.assert_close(model(x.double()), type(model).forward(model, x.double()))
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        model()
+
+
+@pytest.mark.parametrize("kind", [ModuleActivation, Gated, Halves], ids=lambda kind: kind.__name__)
+def test_autocast_gives_the_same_to_the_rounding_of_bf16(kind, x):
+    model = kind()
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = model(x)
+        fuse(model)
+        y = model(x)
+    assert y.dtype == expected.dtype
+    torch.testing.assert_close(y, expected, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_feed_forward_part_of_a_transformer_layer_is_fused(activation, x, calls):
+    model = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, activation=activation, batch_first=True)
+    expected = outcome(model, x)
+    assert isinstance(fuse(model), Fused)
+    assert_same(outcome(model, x), expected)
+    assert calls == ["linear"]
+    twin = copy.deepcopy(model)
+    assert twin.__dict__["_ff_block"].module is twin
+    unfuse(model)
+    assert "_ff_block" not in model.__dict__
+
+
+def test_a_trace_lets_no_module_see_a_stand_in():
+    """Submodules are leaves: their code does not run while their parent is traced."""
+
+    class Counts(nn.Linear):
+        runs = 0
+
+        def forward(self, input):
+            Counts.runs += 1
+            return super().forward(input)
+
+    model = ModuleActivation()
+    model.b = Counts(12, 8)
+    assert fuse(model) == Fused("Linear + GELU")
+    assert Counts.runs == 0
+
+
+def test_a_class_changed_since_saving_runs_as_it_is_now(x, monkeypatch):
+    model = ModuleActivation()
+    fuse(model)
+    saved = pickle.dumps(model)
+    monkeypatch.setattr(ModuleActivation, "forward", Branches.forward)
+    twin = pickle.loads(saved)
+    torch.testing.assert_close(twin(x), Branches.forward(twin, x))
+    assert not isinstance(twin.__dict__.get("forward"), graph.GraphForward)
+
+
+def test_the_fused_sequence_pickles():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    fuse(model)
+    assert type(pickle.loads(pickle.dumps(model))) is Sequential
