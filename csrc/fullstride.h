@@ -345,6 +345,39 @@ FS_KERNEL(softmax_forward, const void* x, void* y, int64_t rows, int64_t cols, f
 FS_KERNEL(softmax_backward, const void* dy, const void* y, void* dx, int64_t rows, int64_t cols, float scale,
           int64_t block_rows, int64_t offset, int32_t dtype);
 
+/* ---- attention.cc ------------------------------------------------------------------------------- */
+
+/* out = softmax(scale q k^T + mask) v for each head, and lse ([batch, heads, queries], or NULL) the logarithm of the
+ * sums of exponentials, +infinity for a query that sees no key: its row of out is 0. The softmax sees keys 0 to i alone
+ * of query i if causal. Heads are shared: head h of q meets head h / (heads / kv_heads) of k and v.
+ * sizes: batch, heads, kv_heads, queries, keys, dim, value_dim; kv_heads divides heads, dim and value_dim are >= 1.
+ * strides, in elements: three for each of q, k, v, out (batch, head, row; the last dimension is dense), then four of
+ * the mask (batch, head, query, key; 0 where it is broadcast). q, k, v, out: dtype F32 or BF16. mask or NULL:
+ * mask_dtype F32 or BF16, added to the scores, or -1 for bytes, zero hiding the key; what a whole block of queries
+ * does not see is not read. Probabilities are dropped as in dropout.cc with the random bits of (seed, step 0, stream
+ * batch * heads + head, query * keys + key modulo 2^32); the others are multiplied by kept; threshold 0 drops none. */
+FS_KERNEL(attention_forward, const void* q, const void* k, const void* v, const void* mask, void* out, float* lse,
+          const int64_t* sizes, const int64_t* strides, float scale, int32_t causal, uint64_t seed, int64_t threshold,
+          float kept, int32_t dtype, int32_t mask_dtype);
+/* Gradients of the same from out and lse. delta: [batch, heads, queries], written: sum(dout * out). dq, dk, dv: as q,
+ * k, v, each or NULL. strides: those of forward, then three for each of dout, dq, dk, dv. */
+FS_KERNEL(attention_backward, const void* dout, const void* q, const void* k, const void* v, const void* mask,
+          const void* out, const float* lse, float* delta, void* dq, void* dk, void* dv, const int64_t* sizes,
+          const int64_t* strides, float scale, int32_t causal, uint64_t seed, int64_t threshold, float kept,
+          int32_t dtype, int32_t mask_dtype);
+
+/* ---- gemm.cc ------------------------------------------------------------------------------------- */
+
+/* c = activation(a b + bias), with accumulate activation(c + a b + bias). a: a_dtype, [m, k]; b: b_dtype, [k, n];
+ * element (i, j) of each stands at i * row_stride + j * col_stride, so that transposed matrices need no copy. bias (or
+ * NULL): bias_dtype, [n]. c: c_dtype, [m, n], rows c_row_stride apart, c_row_stride >= n. pre (or NULL): like c,
+ * receives the argument of the activation. All dtypes F32 or BF16. Sums in fp32 in an order that only k decides: the
+ * same bits for any number of threads. k = 0 gives a product of 0. */
+FS_KERNEL(gemm, const void* a, const void* b, const void* bias, void* c, void* pre, int64_t m, int64_t n, int64_t k,
+          int64_t a_row_stride, int64_t a_col_stride, int64_t b_row_stride, int64_t b_col_stride,
+          int64_t c_row_stride, int32_t accumulate, int32_t activation, int32_t a_dtype, int32_t b_dtype,
+          int32_t c_dtype, int32_t bias_dtype);
+
 #ifdef __cplusplus
 }
 #endif
