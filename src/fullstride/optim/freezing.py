@@ -1,0 +1,285 @@
+"""Stops the training of layers that have settled, from the front of the model.
+
+    freezer = DynamicFreezer(model)
+    for batch in data:
+        loss = loss_of(model, batch)
+        loss.backward()
+        freezer.step(loss)              # once a step: after the last backward, while the gradients are still there
+        optimizer.step()
+        optimizer.zero_grad()
+
+A layer has settled when the norm n of its gradient changed by less than `threshold` for `patience` steps in a row:
+
+    |n_t - n_(t-1)| / n_(t-1) < threshold
+
+Backward goes from the end of the model to its front, so it can only end early where everything before has settled too:
+layers freeze from the front, one after the other. Their parameters no longer require a gradient, so autograd records
+nothing there, keeps no activations and ends at the first layer that still learns. Their `grad` is None, so optimizers
+pass them over, without weight decay or momentum; their state in the optimizer stays as it is and serves again when they
+thaw. Parameter groups are never touched.
+
+What else to know:
+
+- Parameters that require no gradient when the freezer first sees a forward pass, or when their layer freezes, are the
+  user's: a layer may be partly frozen (adapters), only the rest of it is watched, and only that is ever thawed.
+- A tied parameter belongs to the layer that uses it last; layers that are called in turns freeze together. _stages.py
+  has the rules.
+- Frozen layers otherwise run as the user left them: dropout drops, BatchNorm counts its running statistics.
+- step() before optimizer.step() means that a layer takes no further step; after it, that it takes this last one.
+  Either way is exact on resume if it is kept. Call it before clipping: a clipped norm says less.
+- When resuming, load the freezer's state last, with model and optimizer made while everything still learns.
+- Gradients that are not finite (an overflow in fp16) count for nothing. A new loss scale looks like a change.
+- With an input that requires a gradient itself, backward goes to the front all the same.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+from torch.utils.hooks import RemovableHandle
+
+from ..ops.grads import grad_norm
+from ._stages import Stage, Trace, given_stages, stages_of
+
+
+@dataclass
+class _Watched:
+    """A stage and what is known of its gradient."""
+
+    stage: Stage
+    parameters: list[nn.Parameter]
+    norm: float | None = None
+    calm: int = 0  # steps in a row with a small change
+
+
+@dataclass(frozen=True)
+class FreezeReport:
+    """`saved` is the share of parameter updates left out so far: the sum over steps of frozen parameters, divided by
+    steps times parameters. The optimizer saves that share of its time. Backward saves it too as far as its cost goes
+    with parameters, as in linear layers of the same number of tokens; convolutions and embeddings weigh otherwise."""
+
+    steps: int
+    num_layers: int
+    frozen_layers: list[str]
+    frozen_parameters: int
+    total_parameters: int
+    saved: float
+    thaws: int
+
+    def __str__(self) -> str:
+        frozen = ", ".join(self.frozen_layers) or "none"
+        return (
+            f"frozen now: {frozen} ({self.frozen_parameters:,} of {self.total_parameters:,} parameters);"
+            f" over {self.steps} steps {self.saved:.1%} of parameter updates saved, thawed {self.thaws} times"
+        )
+
+
+class DynamicFreezer:
+    """Freezes the settled front of `model`.
+
+    layers        in forward order; without them the blocks of the model, in the order of its first forward pass. A
+                  model under torch.compile needs them, because hooks do not see into it.
+    min_active    so many layers at the end never freeze
+    thaw_every    thaw all each time so many steps are done
+    thaw_on_rise  thaw all when the smoothed loss is above its lowest value since the first layer froze by this share
+                  (0.1: 10 %); step() then needs the loss
+    smoothing     of that loss: the share of the past in the running mean
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        threshold: float = 0.01,
+        patience: int = 30,
+        *,
+        layers: Sequence[nn.Module] | None = None,
+        min_active: int = 1,
+        thaw_every: int | None = None,
+        thaw_on_rise: float | None = None,
+        smoothing: float = 0.9,
+    ) -> None:
+        _check("threshold", threshold, threshold > 0, "a relative change above 0")
+        _check("patience", patience, patience >= 1, "at least 1 step")
+        _check("min_active", min_active, min_active >= 1, "at least 1: a model with all layers frozen learns nothing")
+        _check("thaw_every", thaw_every, thaw_every is None or thaw_every >= 1, "None or at least 1 step")
+        _check("thaw_on_rise", thaw_on_rise, thaw_on_rise is None or thaw_on_rise > 0, "None or a share above 0")
+        _check("smoothing", smoothing, 0 <= smoothing < 1, "a share from 0 to below 1")
+        self.model: nn.Module = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+        self.threshold, self.patience, self.min_active = threshold, patience, min_active
+        self.thaw_every, self.thaw_on_rise, self.smoothing = thaw_every, thaw_on_rise, smoothing
+        self.steps = 0
+        self.thaws = 0
+        self._saved = 0  # frozen parameters, summed over steps
+        self._loss: float | None = None
+        self._lowest_loss: float | None = None
+        self._watched: list[_Watched] = []
+        self._frozen: list[list[nn.Parameter]] = []  # of each frozen stage what was not frozen before
+        self._detaching: list[RemovableHandle] = []
+        self._trace: Trace | None = None
+        if layers is None:
+            self._trace = Trace(self.model)
+        else:
+            self._watch(given_stages(self.model, list(layers)))
+
+    # ---- one step ----------------------------------------------------------------------------------------------------
+
+    def step(self, loss: Tensor | float | None = None) -> bool:
+        """Looks at the gradients, freezes or thaws. True if something changed."""
+        if self._trace is not None:
+            self._end_trace(self._trace)
+        self.steps += 1
+        self._saved += self._num_frozen_parameters()
+        rose = self._follow_loss(loss)
+        due = self.thaw_every is not None and self.steps % self.thaw_every == 0
+        if self._frozen and (rose or due):
+            return self.thaw()
+        self._follow_norms()
+        before = len(self._frozen)
+        while len(self._frozen) < len(self._watched) - self.min_active and self._has_settled(len(self._frozen)):
+            self._freeze_next()
+        return len(self._frozen) > before
+
+    def thaw(self) -> bool:
+        """Everything the freezer froze learns again, and must settle anew. True if there was something."""
+        had_frozen = bool(self._frozen)
+        for parameters in self._frozen:
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+        for handle in self._detaching:
+            handle.remove()
+        self._frozen, self._detaching = [], []
+        if had_frozen:
+            self.thaws += 1
+            for watched in self._watched:
+                watched.norm, watched.calm = None, 0
+        return had_frozen
+
+    def report(self) -> FreezeReport:
+        total = sum(p.numel() for watched in self._watched for p in watched.parameters)
+        return FreezeReport(
+            steps=self.steps,
+            num_layers=len(self._watched),
+            frozen_layers=[name for watched in self._watched[: len(self._frozen)] for name in watched.stage.layers],
+            frozen_parameters=self._num_frozen_parameters(),
+            total_parameters=total,
+            saved=self._saved / max(1, self.steps * total),
+            thaws=self.thaws,
+        )
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Numbers, names and None, fit for JSON. Options are not in it, as they are the caller's to give."""
+        return {
+            "steps": self.steps,
+            "thaws": self.thaws,
+            "saved": self._saved,
+            "loss": self._loss,
+            "lowest_loss": self._lowest_loss,
+            "frozen": len(self._frozen),
+            "stages": [{**asdict(w.stage), "norm": w.norm, "calm": w.calm} for w in self._watched],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Freezes what was frozen, at once: the next forward pass is that of the run that was saved."""
+        self.thaw()
+        stages = [Stage(s["layers"], s["parameters"], s["detach"]) for s in state["stages"]]
+        self._check_names(stages)
+        if stages and self._trace is not None:  # saved before the first step there are none, and the trace goes on
+            self._trace.remove()
+            self._trace = None
+        self._watch(stages)
+        for watched, saved in zip(self._watched, state["stages"], strict=True):
+            watched.norm, watched.calm = saved["norm"], saved["calm"]
+        for _ in range(state["frozen"]):
+            self._freeze_next()
+        self.steps, self.thaws, self._saved = state["steps"], state["thaws"], state["saved"]
+        self._loss, self._lowest_loss = state["loss"], state["lowest_loss"]
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def _end_trace(self, trace: Trace) -> None:
+        if not trace.complete:
+            raise RuntimeError(
+                "expected a forward pass of the model before step(), saw none that recorded gradients; call the model"
+                " that the freezer was given, or pass layers=[...] in forward order (with torch.compile always)"
+            )
+        trace.remove()
+        self._trace = None
+        self._watch(stages_of(self.model, trace.calls, trace.uses))
+
+    def _watch(self, stages: Sequence[Stage]) -> None:
+        parameters = dict(self.model.named_parameters())
+        self._watched = [_Watched(stage, [parameters[name] for name in stage.parameters]) for stage in stages]
+
+    def _num_frozen_parameters(self) -> int:
+        return sum(parameter.numel() for parameters in self._frozen for parameter in parameters)
+
+    def _follow_loss(self, loss: Tensor | float | None) -> bool:
+        """Whether the smoothed loss has risen too far above its lowest value with frozen layers."""
+        if self.thaw_on_rise is None:
+            return False
+        if loss is None:
+            raise ValueError("expected step(loss) with thaw_on_rise, got no loss; pass the loss of this step")
+        value = float(loss)
+        if not math.isfinite(value):
+            return False
+        self._loss = value if self._loss is None else self.smoothing * self._loss + (1 - self.smoothing) * value
+        if not self._frozen:
+            self._lowest_loss = None
+            return False
+        self._lowest_loss = self._loss if self._lowest_loss is None else min(self._loss, self._lowest_loss)
+        return self._loss > self._lowest_loss + self.thaw_on_rise * abs(self._lowest_loss)
+
+    def _follow_norms(self) -> None:
+        norms: list[tuple[_Watched, float]] = []
+        for watched in self._watched[len(self._frozen) :]:
+            gradients = [p.grad for p in watched.parameters if p.grad is not None]
+            if not gradients:  # not used in this step, which says nothing
+                continue
+            norm, finite = grad_norm([g.coalesce().values() if g.is_sparse else g for g in gradients])
+            if not finite:
+                return
+            norms.append((watched, norm))
+        for watched, norm in norms:
+            if watched.norm is not None:
+                calm = abs(norm - watched.norm) < self.threshold * watched.norm or norm == watched.norm
+                watched.calm = watched.calm + 1 if calm else 0
+            watched.norm = norm
+
+    def _has_settled(self, index: int) -> bool:
+        return self._watched[index].calm >= self.patience
+
+    def _freeze_next(self) -> None:
+        watched = self._watched[len(self._frozen)]
+        mine = [p for p in watched.parameters if p.requires_grad]
+        for parameter in mine:
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self._frozen.append(mine)
+        for name in watched.stage.detach:
+            self._detaching.append(self.model.get_submodule(name).register_forward_hook(_detach_output))
+
+    def _check_names(self, stages: Sequence[Stage]) -> None:
+        parameters = {name for name, _ in self.model.named_parameters()}
+        modules = {name for name, _ in self.model.named_modules()}
+        for stage in stages:
+            unknown = {*stage.parameters} - parameters | {*stage.layers, *stage.detach} - modules
+            if unknown:
+                raise ValueError(
+                    f"expected the state of a freezer of this model, got one with {', '.join(sorted(unknown))},"
+                    " which the model does not have"
+                )
+
+
+def _detach_output(module: nn.Module, inputs: Any, output: Any) -> Any:
+    return tree_map_only(Tensor, torch.Tensor.detach, output)
+
+
+def _check(name: str, value: object, good: bool, expected: str) -> None:
+    if not good:
+        raise ValueError(f"DynamicFreezer: expected {name} to be {expected}, got {value!r}")
