@@ -19,6 +19,7 @@ from torch import Tensor
 from .. import _native
 from . import _formats as formats
 from ._tensors import mark_written
+from .grads import grad_norm_reference
 
 WEIGHT_FORMATS = {"fp32": 0, "split": 1, "bf16": 2}
 """The codes of fs_weight_format."""
@@ -151,6 +152,11 @@ class ParamList:
         self.slots = list(slots)
         self._array: Any = np.zeros(len(self.slots), dtype=np.dtype(Param))
         self._numel = np.array([slot.weight.numel() for slot in self.slots], dtype=np.int64)
+        self._shapes = [slot.weight.shape for slot in self.slots]
+        self._num_groups = 1 + max((slot.group for slot in self.slots), default=-1)
+        self._lacking = {
+            name: {slot.group for slot in self.slots if getattr(slot, name) is None} for name in ("m", "v", "v_max")
+        }
         self._gradients: list[Tensor | None] = []
         self.steps: Any = self._array["step"]
         for param, slot in zip(self._array, self.slots, strict=True):  # param: a view of one element
@@ -190,47 +196,75 @@ class ParamList:
         self._array["weight"] = addresses
         self._check_distinct()
 
-    def begin_step(self, gradients: Sequence[Tensor | None]) -> None:
-        """Takes the gradients, one a slot, and counts the step. A slot with None is left out of this step."""
+    def take_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+        """Those of the coming step, one a slot. A slot with None is left out of it."""
         if len(gradients) != len(self.slots):
             raise ValueError(f"expected a gradient or None for each of {len(self.slots)} tensors, got {len(gradients)}")
         self._follow_weights()
         addresses: list[int] = []
         dtypes: list[int] = []
-        kept: list[Tensor | None] = []
-        for slot, given in zip(self.slots, gradients, strict=True):
+        kept = list(gradients)
+        codes, strided = _native.DTYPES, torch.strided
+        for i, (given, shape) in enumerate(zip(kept, self._shapes, strict=True)):
             if given is None:
                 addresses.append(0)
                 dtypes.append(0)
-                kept.append(None)
                 continue
-            code = _native.DTYPES.get(given.dtype, 2)
-            if code > 1 or given.shape != slot.weight.shape:
-                raise ValueError(
-                    f"expected an fp32 or bf16 gradient of shape {tuple(slot.weight.shape)}, got {given.dtype} of shape"
-                    f" {tuple(given.shape)}"
-                )
-            if not given.is_cpu or given.layout is not torch.strided:
-                raise ValueError(f"expected dense CPU gradients, got {given.layout} on {given.device}; convert it")
-            gradient = given if given.is_contiguous() else given.contiguous()
-            addresses.append(gradient.data_ptr())
+            code = codes.get(given.dtype, 2)
+            if code > 1 or given.shape != shape or given.layout is not strided or not given.is_cpu:
+                raise _refusal(given, shape)
+            if not given.is_contiguous():
+                kept[i] = given = given.contiguous()
+            addresses.append(given.data_ptr())
             dtypes.append(code)
-            kept.append(gradient)
-        self._gradients = kept  # alive until the next step
-        present = np.array([gradient is not None for gradient in kept], dtype=bool)
+        self._gradients = kept  # alive until the step is done
+        self._present = np.array([gradient is not None for gradient in kept], dtype=bool)
         self._array["grad"] = addresses
         self._array["grad_dtype"] = dtypes
-        self._array["numel"] = np.where(present, self._numel, 0)
-        self.steps += present
+        self._array["numel"] = np.where(self._present, self._numel, 0)
+
+    def grad_norm(self) -> float:
+        """Of the gradients that were taken, all together; not finite if one of them is not. ops/grads.py in fewer
+        questions, because the addresses are known already."""
+        if not _native.available():
+            return grad_norm_reference([gradient for gradient in self._gradients if gradient is not None])[0]
+        table = np.empty((len(self.slots), 3), dtype=np.int64)  # fs_tensor
+        for column, name in enumerate(("grad", "numel", "grad_dtype")):
+            table[:, column] = self._array[name]
+        result = ctypes.c_double(0)
+        _native.kernels.grad_norm(table.ctypes.data, len(table), ctypes.byref(result))
+        return result.value
+
+    def drop_gradients(self) -> None:
+        """Those that were taken. Kept any longer, they would lie in memory beside the next ones."""
+        self._gradients = []
+
+    def begin_step(self) -> None:
+        """Counts the step of every slot whose gradient was taken."""
+        if len(self._gradients) != len(self.slots):
+            raise ValueError("expected gradients for this step, got none since the last one; take_gradients() first")
+        self.steps += self._present
+
+    def lacks(self, group: int, *states: str) -> bool:
+        """Whether a slot of the group has one of these states not."""
+        return any(group in self._lacking[name] for name in states)
 
     @property
     def gradients(self) -> list[Tensor | None]:
-        """Those of the step that has begun."""
+        """Those that were taken for this step."""
         return self._gradients
 
     @property
     def address(self) -> int:
         return int(self._array.ctypes.data)
+
+
+def _refusal(given: Tensor, shape: torch.Size) -> ValueError:
+    if not given.is_cpu or given.layout is not torch.strided:
+        return ValueError(f"expected dense CPU gradients, got {given.layout} on {given.device}; convert it")
+    return ValueError(
+        f"expected an fp32 or bf16 gradient of shape {tuple(shape)}, got {given.dtype} of shape {tuple(given.shape)}"
+    )
 
 
 def check_groups(op: str, groups: Sequence[ctypes.Structure], kind: type[ctypes.Structure]) -> None:
@@ -244,7 +278,7 @@ def run_step(
     kernel: str,
     reference: Callable[..., None],
     tensors: ParamList,
-    gradients: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None] | None,
     groups: Sequence[ctypes.Structure],
     grad_scale: float,
     lookahead_alpha: float,
@@ -252,22 +286,26 @@ def run_step(
 ) -> None:
     """One step of every tensor that has a gradient: by the kernel, or by the reference where there is no library.
 
+    Without gradients: with those that tensors.take_gradients() took.
     The result is a function of the values, the seed and each tensor's step and stream: neither the number of threads
     nor the other tensors of the list matter.
     """
-    for slot in tensors.slots:
-        if not 0 <= slot.group < len(groups):
-            raise ValueError(f"expected a group below {len(groups)}, got {slot.group}; pass one for each")
-    tensors.begin_step(gradients)
+    if tensors._num_groups > len(groups):
+        raise ValueError(f"expected a group below {len(groups)}, got {tensors._num_groups - 1}; pass one for each")
+    if gradients is not None:
+        tensors.take_gradients(gradients)
+    tensors.begin_step()
     if not tensors.slots:
         return
     if _native.available():
         array = (type(groups[0]) * len(groups))(*groups)
         call = getattr(_native.kernels, kernel)
         call(tensors.address, len(tensors), ctypes.addressof(array), grad_scale, lookahead_alpha, seed, 0)
-        mark_written(slot.weight for slot, given in zip(tensors.slots, gradients, strict=True) if given is not None)
-        return
-    with torch.no_grad():
-        for slot, gradient, step in zip(tensors.slots, tensors.gradients, tensors.steps, strict=True):
-            if gradient is not None:
-                reference(slot, gradient, groups[slot.group], int(step), grad_scale, lookahead_alpha, seed)
+        taken = zip(tensors.slots, tensors.gradients, strict=True)
+        mark_written([slot.weight for slot, gradient in taken if gradient is not None])
+    else:
+        with torch.no_grad():
+            for slot, gradient, step in zip(tensors.slots, tensors.gradients, tensors.steps, strict=True):
+                if gradient is not None:
+                    reference(slot, gradient, groups[slot.group], int(step), grad_scale, lookahead_alpha, seed)
+    tensors.drop_gradients()

@@ -78,7 +78,7 @@ def adam_reference(
 
 def adam_step(
     tensors: ParamList,
-    gradients: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None] | None,
     groups: Sequence[AdamGroup],
     grad_scale: float = 1.0,
     lookahead_alpha: float = 0.0,
@@ -89,8 +89,7 @@ def adam_step(
     if skip:
         return
     check_groups("adam_step", groups, AdamGroup)
-    for slot in tensors.slots:
-        amsgrad = slot.group < len(groups) and groups[slot.group].amsgrad
-        if slot.m is None or slot.v is None or (amsgrad and slot.v_max is None):
+    for i, group in enumerate(groups):
+        if tensors.lacks(i, "m", "v", "v_max") if group.amsgrad else tensors.lacks(i, "m", "v"):
             raise ValueError('expected m and v, with AMSGrad v_max too; make the slot with states=("m", "v", "v_max")')
     run_step("adam_step", adam_reference, tensors, gradients, groups, grad_scale, lookahead_alpha, seed)

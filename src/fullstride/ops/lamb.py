@@ -71,7 +71,7 @@ def lamb_reference(
 
 def lamb_step(
     tensors: ParamList,
-    gradients: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None] | None,
     groups: Sequence[LAMBGroup],
     grad_scale: float = 1.0,
     lookahead_alpha: float = 0.0,
@@ -82,6 +82,6 @@ def lamb_step(
     if skip:
         return
     check_groups("lamb_step", groups, LAMBGroup)
-    if any(slot.m is None or slot.v is None for slot in tensors.slots):
+    if any(tensors.lacks(i, "m", "v") for i in range(len(groups))):
         raise ValueError('expected m and v; make the slot with states=("m", "v")')
     run_step("lamb_step", lamb_reference, tensors, gradients, groups, grad_scale, lookahead_alpha, seed)

@@ -66,7 +66,7 @@ def sgd_reference(
 
 def sgd_step(
     tensors: ParamList,
-    gradients: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None] | None,
     groups: Sequence[SGDGroup],
     grad_scale: float = 1.0,
     lookahead_alpha: float = 0.0,
@@ -77,7 +77,7 @@ def sgd_step(
     if skip:
         return
     check_groups("sgd_step", groups, SGDGroup)
-    for slot in tensors.slots:
-        if slot.m is None and slot.group < len(groups) and groups[slot.group].momentum:
+    for i, group in enumerate(groups):
+        if group.momentum and tensors.lacks(i, "m"):
             raise ValueError('expected m for a group with momentum; make the slot with states=("m",)')
     run_step("sgd_step", sgd_reference, tensors, gradients, groups, grad_scale, lookahead_alpha, seed)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..ops.grads import grad_norm, scale_
+from ..ops.grads import scale_
 from ._slots import STATE_DTYPES, Names, SlotList, check_parameter
 from .main_gradients import drop_main_gradients, keep_main_gradients
 from .scaling import LossScaler
@@ -92,19 +92,20 @@ class Optimizer(torch.optim.Optimizer):
         if self._slots is None or not self._slots.is_current(groups, self.state, names):
             self._slots = self._make_slots(names)
         slots = self._slots
-        gradients = slots.gradients()
+        slots.take_gradients()
         scale = 1.0 if self.scaler is None or self._unscaled else 1.0 / self.scaler.scale
-        factor, finite = self._measure(gradients, scale)
+        factor, finite = self._measure(slots, scale)
         self._unscaled = False
         if self.scaler is not None:
             self.scaler.update(finite)
         if not finite:
             self.skipped_steps += 1
+            slots.tensors.drop_gradients()
             return loss
         slots.begin_step()
         type(self).step_kernel(
             slots.tensors,
-            gradients,
+            None,  # those just taken
             [self.kernel_group(group) for group in groups],
             grad_scale=scale * factor,
             lookahead_alpha=self._lookahead_alpha(),
@@ -118,16 +119,12 @@ class Optimizer(torch.optim.Optimizer):
         keep_main_gradients(_all(self.param_groups))  # those that did not require a gradient before
         return SlotList(self.param_groups, self.state, names, self.state_precision, self.lookahead is not None)
 
-    def _measure(self, gradients: list[Tensor | None], scale: float) -> tuple[float, bool]:
+    def _measure(self, slots: SlotList, scale: float) -> tuple[float, bool]:
         """(the factor of clipping, whether all gradients are finite), from one read of them."""
         if self.clip is None and not self.skip_nonfinite and self.scaler is None:
             self.last_grad_norm = None
             return 1.0, True
-        # By dtype: grad_norm asks about each tensor by itself when they are mixed.
-        narrow = [g for g in gradients if g is not None and g.dtype is torch.bfloat16]
-        wide = [g for g in gradients if g is not None and g.dtype is not torch.bfloat16]
-        norm = scale * math.hypot(*(grad_norm(part)[0] for part in (narrow, wide) if part))
-        self.last_grad_norm = norm
+        self.last_grad_norm = norm = scale * slots.tensors.grad_norm()
         finite = math.isfinite(norm)
         factor = 1.0 if self.clip is None or not finite else min(1.0, self.clip / (norm + 1e-6))
         return factor, finite or (not self.skip_nonfinite and self.scaler is None)

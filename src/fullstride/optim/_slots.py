@@ -2,10 +2,11 @@
 
 The states live in optimizer.state, under torch's names, where users and state_dict() find them; the slots point at the
 same tensors. Everything here happens at the first step and whenever something has changed, except `is_current`,
-`gradients`, `begin_step` and `end_step`, which happen at every step.
+`take_gradients`, `begin_step` and `end_step`, which happen at every step.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from operator import is_
 from typing import Any
 
@@ -38,7 +39,6 @@ class SlotList:
         self.waiting: list[Tensor] = []  # without a gradient so far
         self.orders: list[tuple[int, ...] | None] = []  # of the dimensions in memory, where it is not theirs
         self._dicts: list[dict[str, Any]] = []
-        self._watched: list[tuple[dict[str, Any], str, Any]] = []
         slots: list[Slot] = []
         stream = 0
         for i, group in enumerate(groups):
@@ -50,8 +50,11 @@ class SlotList:
                     slots.append(self._slot(p, state[p], self.names[i], precision, lookahead, stream, i))
                 stream += 1
         self.tensors = ParamList(slots)
+        self._permuted = [(i, order) for i, order in enumerate(self.orders) if order is not None]
         self._addresses = [p.data_ptr() for p in self.params]
         self._share_steps()
+        self._states = list(state.values())
+        self._values = list(chain.from_iterable(kept.values() for kept in self._dicts))
 
     def _slot(
         self, p: Tensor, state: dict[str, Any], names: Names, precision: str, lookahead: bool, stream: int, group: int
@@ -89,45 +92,39 @@ class SlotList:
         self._steps = steps.numpy()
         for state, step in zip(self._dicts, steps, strict=True):
             state["step"] = step
-            self._watched.extend((state, key, value) for key, value in state.items() if isinstance(value, Tensor))
 
     def is_current(self, groups: Sequence[dict[str, Any]], state: Any, names: Sequence[Names]) -> bool:
         """Whether parameters, groups and states are still those that the slots were made from."""
-        flat = [p for group in groups for p in group["params"]]
         return (
             state is self.state
             and names == self.names
-            and len(flat) == len(self.flat)
-            and all(map(is_, flat, self.flat))
             and [len(group["params"]) for group in groups] == self.sizes
+            and all(map(is_, chain.from_iterable(group["params"] for group in groups), self.flat))
             and [p.data_ptr() for p in self.params] == self._addresses
-            and all(map(is_, map(state.get, self.params), self._dicts))
-            and all(kept.get(key) is value for kept, key, value in self._watched)
+            and _same(list(state.values()), self._states)
+            and sum(map(len, self._dicts)) == len(self._values)
+            and all(map(is_, chain.from_iterable(map(dict.values, self._dicts)), self._values))
             and all(p.grad is None for p in self.waiting)
         )
 
-    def gradients(self) -> list[Tensor | None]:
-        """One for each slot, in the order of its memory."""
-        found: list[Tensor | None] = []
-        for i, p in enumerate(self.params):
-            gradient = p.grad
-            if gradient is not None:
-                if gradient.layout is not torch.strided:
-                    raise ValueError(
-                        f"expected dense gradients, got {gradient.layout} for parameter {i} of shape {tuple(p.shape)};"
-                        " use Embedding(sparse=False)"
-                    )
-                order = self.orders[i]
-                if order is not None and gradient.shape == p.shape:
-                    gradient = gradient.permute(order)
-            found.append(gradient)
-        return found
+    def take_gradients(self) -> None:
+        """Those that the parameters have now."""
+        gradients = [p.grad for p in self.params]
+        for i, order in self._permuted:
+            gradient = gradients[i]
+            if gradient is not None and gradient.layout is torch.strided:
+                gradients[i] = gradient.permute(order)
+        self.tensors.take_gradients(gradients)
 
     def begin_step(self) -> None:
         self.tensors.steps[:] = self._steps
 
     def end_step(self) -> None:
         self._steps[:] = self.tensors.steps
+
+
+def _same(left: list[Any], right: list[Any]) -> bool:
+    return len(left) == len(right) and all(map(is_, left, right))
 
 
 def _step_so_far(state: dict[str, Any], names: Names) -> int:
