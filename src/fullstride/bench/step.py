@@ -7,24 +7,19 @@ the same data from the same weights.
 """
 
 import contextlib
-import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import step_stock
 from .measure import Spread, Timing
 from .step_cases import STOCK_BEST, STOCK_DEFAULT, Case
-from .step_process import Side, SideFailed
+from .step_process import Side
+from .step_stock import WARM_UP, Say
 
-_WARM_UP = 2  # steps: the first meets new pages and makes the optimizer's state
 _TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
-_HOPELESS = 3.0  # times slower than the best so far: not tried further
-_FIRST_LIMIT, _FIRST_TIMES = 20.0, 10  # a first step may take so many seconds, or so many times the best step
-_COMPILE_LIMIT = 900.0  # seconds that torch.compile may take
-
-Say = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -82,9 +77,9 @@ def run(
 
 def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str, float | None], say: Say) -> Result:
     with contextlib.ExitStack() as stack:
-        sides = [_start(f"fullstride {wish}", _config(case, fullstride=wish), stack) for wish in case.precisions]
-        default = _start(STOCK_DEFAULT, _config(case), stack)
-        best, trials = _best_stock(case, default, quick, stack, say)
+        sides = [_start(f"fullstride {wish}", case.config(fullstride=wish), stack) for wish in case.precisions]
+        default = _start(STOCK_DEFAULT, case.config(), stack)
+        best, trials = step_stock.find_best(case, default, quick, stack, say)
         sides += [default] if best is default else [default, best]
         answers = _rounds(sides, rounds, quick)
         profiles = {side.name: side.profile() for side in sides if profile}
@@ -93,64 +88,12 @@ def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str
     return Result(case, measured, _ratios(case, measured), trials, count, _difference(measured, count))
 
 
-def _config(case: Case, **options: Any) -> dict[str, Any]:
-    return {"model": case.model, "accumulate": case.accumulate} | options
-
-
 def _start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Side:
     side = Side(name, config)
     stack.callback(side.close)
-    side.run(_WARM_UP)
+    side.run(WARM_UP)
     side.rest()
     return side
-
-
-def _best_stock(
-    case: Case, default: Side, quick: bool, stack: contextlib.ExitStack, say: Say
-) -> tuple[Side, list[str]]:
-    """The fastest side of stock PyTorch, and what became of each. The others are ended as soon as they are beaten."""
-    best, best_seconds = default, min(default.run(2)["seconds"])
-    default.rest()
-    trials = [f"as it comes: {best_seconds * 1e3:.0f} ms"]
-    say(f"  stock PyTorch {trials[-1]}")
-    hopeless: set[bool] = set()  # autocast or not
-    for compiled, autocast, fused in itertools.product([False, True], repeat=3):
-        name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), (autocast, fused, compiled)))
-        if not name:
-            continue
-        options = {"autocast": autocast, "fused": fused, "compile": compiled}
-        if compiled and quick:
-            outcome = "left out by --quick"
-        elif autocast in hopeless:  # neither of the other two makes a product faster
-            outcome = "not tried: the products of this precision are too slow here"
-        else:
-            try:
-                side = Side(f"{STOCK_BEST} ({name})", _config(case, **options))
-                stack.callback(side.close)
-                seconds = _trial(side, best_seconds, compiled)
-                outcome = f"{seconds * 1e3:.0f} ms"
-            except SideFailed as error:
-                seconds, outcome = math.inf, str(error).partition(": ")[2]
-            if seconds < best_seconds:
-                best, best_seconds, side = side, seconds, best
-            elif seconds > _HOPELESS * best_seconds and not compiled:
-                hopeless.add(autocast)
-            if side is not default:
-                side.close()
-        trials.append(f"{name}: {outcome}")
-        say(f"  stock PyTorch {trials[-1]}")
-    return best, trials
-
-
-def _trial(side: Side, best: float, compiled: bool) -> float:
-    """Seconds of a step: of one if that is hopeless, else the shortest of two."""
-    side.run(1, limit=_COMPILE_LIMIT if compiled else max(_FIRST_LIMIT, _FIRST_TIMES * best))
-    side.run(_WARM_UP - 1)
-    seconds = side.run(1)["seconds"]
-    if seconds[0] <= _HOPELESS * best:
-        seconds += side.run(1)["seconds"]
-    side.rest()
-    return min(seconds)
 
 
 def _rounds(sides: list[Side], rounds: int, quick: bool) -> dict[str, list[dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """What `fullstride bench step` measures, and what it expects. Without torch: bad arguments need not wait for it."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 MODELS = ("mlp", "llama", "bert")  # of step_models.py, which has "tiny" besides, for tests
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -20,6 +21,10 @@ class Case:
     @property
     def title(self) -> str:
         return f"{self.model}, accumulation {self.accumulate}"
+
+    def config(self, **settings: Any) -> dict[str, Any]:
+        """What step_side.py is started with."""
+        return {"model": self.model, "accumulate": self.accumulate} | settings
 
 
 def _targets(default: float, best: float) -> dict[str, dict[str, float]]:

@@ -20,6 +20,10 @@ class SideFailed(ChildProcessError):
     """A side could not go on. An OSError, which the command shows as one line."""
 
 
+class SideLate(SideFailed):
+    """A side did not answer in the time it was given."""
+
+
 class Side:
     """A process of step_side.py. `facts` is what it said of itself when its model stood."""
 
@@ -81,7 +85,7 @@ class Side:
         while b"\n" not in self._received:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._process.stdout], [], [], left)[0]:
-                raise SideFailed(f"{self.name}: no answer within {limit:.0f} s")
+                raise SideLate(f"{self.name}: no answer within {limit:.0f} s")
             block = os.read(self._process.stdout.fileno(), 1 << 16)
             if not block:
                 raise self._failed()

@@ -1,0 +1,59 @@
+"""Stock PyTorch at its best: the fastest combination of what it offers, found by a short trial of each."""
+
+import contextlib
+import itertools
+from collections.abc import Callable
+
+from .step_cases import STOCK_BEST, Case
+from .step_process import Side, SideFailed, SideLate
+
+WARM_UP = 2  # steps: the first meets new pages and makes the optimizer's state
+_HOPELESS = 3.0  # times slower than the best so far: not tried further
+_FIRST_LIMIT, _FIRST_TIMES = 20.0, 6  # a first step may take so many seconds, or so many times the best step
+_COMPILE_LIMIT = 900.0  # seconds that torch.compile may take
+
+Say = Callable[[str], object]
+
+
+def find_best(case: Case, default: Side, quick: bool, stack: contextlib.ExitStack, say: Say) -> tuple[Side, list[str]]:
+    """The fastest side, which stays open, and what became of every combination."""
+    best, best_seconds = default, min(default.run(2)["seconds"])
+    default.rest()
+    outcomes = [f"as it comes: {best_seconds * 1e3:.4g} ms"]
+    say(f"  stock PyTorch {outcomes[-1]}")
+    slow_bf16 = False
+    for compiled, autocast, fused in itertools.islice(itertools.product([False, True], repeat=3), 1, None):
+        name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), (autocast, fused, compiled)))
+        if compiled and quick:
+            outcome = "left out by --quick"
+        elif autocast and slow_bf16:  # neither of the other two makes a product faster
+            outcome = "not tried: bf16 is too slow here"
+        else:
+            side = None
+            try:
+                settings = {"autocast": autocast, "fused": fused, "compile": compiled}
+                side = Side(f"{STOCK_BEST} ({name})", case.config(**settings))
+                stack.callback(side.close)
+                seconds = _trial(side, best_seconds, compiled)
+                outcome, slow = f"{seconds * 1e3:.4g} ms", seconds > _HOPELESS * best_seconds
+                if seconds < best_seconds:
+                    best, best_seconds, side = side, seconds, best
+            except SideFailed as error:
+                outcome, slow = str(error).partition(": ")[2], isinstance(error, SideLate)
+            slow_bf16 |= autocast and slow
+            if side and side is not default:
+                side.close()  # the one that is not the best any more, or never was
+        outcomes.append(f"{name}: {outcome}")
+        say(f"  stock PyTorch {outcomes[-1]}")
+    return best, outcomes
+
+
+def _trial(side: Side, best: float, compiled: bool) -> float:
+    """Seconds of a step: of the first after the warm-up if that is hopeless, else the shortest of two."""
+    side.run(1, limit=_COMPILE_LIMIT if compiled else max(_FIRST_LIMIT, _FIRST_TIMES * best))
+    side.run(WARM_UP - 1)
+    seconds = side.run(1)["seconds"]
+    if seconds[0] <= _HOPELESS * best:
+        seconds += side.run(1)["seconds"]
+    side.rest()
+    return min(seconds)
