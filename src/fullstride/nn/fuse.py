@@ -17,8 +17,9 @@ from .kinds import activation_of, has_global_hooks, is_bare, is_linear
 from .rewrite import PLAIN, linear_activation, linear_name
 from .straight_line import Inexact
 
-_METHODS = {nn.TransformerEncoderLayer: "_ff_block", nn.TransformerDecoderLayer: "_ff_block"}
-"""Where the activation stands in a method of its own. All others: forward."""
+_METHODS = ("_ff_block", "ff_chunk")
+"""Methods that hold the activation, in torch.nn.TransformerEncoderLayer and DecoderLayer, and in Hugging Face's
+DistilBERT and ALBERT, where forward itself branches. In all other classes: forward."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def fuse(module: nn.Module) -> Fused | NotFused:
     """Fuses what the module's own code runs one after the other; its submodules' code is theirs. unfuse() undoes it."""
     if type(module) is nn.Sequential:
         return _fuse_sequential(module)
-    name = _METHODS.get(type(module), "forward")
+    name = next((name for name in _METHODS if hasattr(type(module), name)), "forward")
     if not _may_activate(module, name):
         return NotFused("")
     if name in module.__dict__:
@@ -105,6 +106,6 @@ def unfuse(module: nn.Module) -> None:
     """Gives the module its own code back. Nothing happens to one that was not fused."""
     if type(module) is Sequential:
         module.__class__ = nn.Sequential  # type: ignore[assignment]
-    for name in ("forward", "_ff_block"):
+    for name in ("forward", *_METHODS):
         if isinstance(module.__dict__.get(name), GraphForward):
             del module.__dict__[name]
