@@ -32,7 +32,8 @@ from torch import Tensor, nn
 SEED = 0
 # What stock PyTorch must not have of ours, and what else decides how fast a process is.
 _TELLING = re.compile(r"FULLSTRIDE|THP_MEM_ALLOC|GLIBC_TUNABLES|MALLOC_|LD_PRELOAD|OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_")
-_TOP_OPS = 15
+_TOP_OPS = 15  # of a profile
+_PHASE = "phase "  # before the names of the script's own parts there
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 
@@ -107,19 +108,19 @@ class Training:
         data = [self.batches() for _ in range(steps)]
 
         def phase(name: str) -> AbstractContextManager[Any]:
-            return torch.profiler.record_function(f"phase {name}")
+            return torch.profiler.record_function(_PHASE + name)
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
             for batches in data:
                 self.step(batches, phase)
         events = profiler.key_averages()
-        phases = {e.key.removeprefix("phase "): e.cpu_time_total for e in events if e.key.startswith("phase ")}
+        phases = {e.key.removeprefix(_PHASE): e.cpu_time_total for e in events if e.key.startswith(_PHASE)}
         whole = sum(phases.values())
         ops = sorted(events, key=lambda e: e.self_cpu_time_total, reverse=True)[:_TOP_OPS]
         return {
             "milliseconds": whole / steps / 1e3,
             "phases": [[name, microseconds / whole] for name, microseconds in phases.items()],
-            "ops": [[e.key, e.count / steps, e.self_cpu_time_total / whole] for e in ops],
+            "ops": [[_op_name(e.key), e.count / steps, e.self_cpu_time_total / whole] for e in ops],
         }
 
     def facts(self) -> dict[str, Any]:
@@ -134,6 +135,10 @@ class Training:
             "environment": {name: value for name, value in os.environ.items() if _TELLING.match(name)},
             "fullstride": sorted({name for name in sys.modules if name.split(".")[0] == "fullstride"}),
         }
+
+
+def _op_name(key: str) -> str:
+    return f"{key.removeprefix(_PHASE)}, between operations" if key.startswith(_PHASE) else key
 
 
 def page_faults() -> int:

@@ -10,6 +10,7 @@ from .step_process import Side, SideFailed, SideLate
 WARM_UP = 2  # steps: the first meets new pages and makes the optimizer's state
 _HOPELESS = 3.0  # times slower than the best so far: not tried further
 _FIRST_LIMIT, _FIRST_TIMES = 20.0, 6  # a first step may take so many seconds, or so many times the best step
+_MOST_STEPS, _ENOUGH = 5, 3.0  # steps and seconds of a trial, two steps at least
 _COMPILE_LIMIT = 900.0  # seconds that torch.compile may take
 
 Say = Callable[[str], object]
@@ -17,8 +18,7 @@ Say = Callable[[str], object]
 
 def find_best(case: Case, default: Side, quick: bool, stack: contextlib.ExitStack, say: Say) -> tuple[Side, list[str]]:
     """The fastest side, which stays open, and what became of every combination."""
-    best, best_seconds = default, min(default.run(2)["seconds"])
-    default.rest()
+    best, best_seconds = default, _trial(default, best=_COMPILE_LIMIT, compiled=False)
     outcomes = [f"as it comes: {best_seconds * 1e3:.4g} ms"]
     say(f"  stock PyTorch {outcomes[-1]}")
     slow_bf16 = False
@@ -49,11 +49,13 @@ def find_best(case: Case, default: Side, quick: bool, stack: contextlib.ExitStac
 
 
 def _trial(side: Side, best: float, compiled: bool) -> float:
-    """Seconds of a step: of the first after the warm-up if that is hopeless, else the shortest of two."""
+    """Seconds of a step: of the first after the warm-up if that is hopeless, else the shortest of a few."""
     side.run(1, limit=_COMPILE_LIMIT if compiled else max(_FIRST_LIMIT, _FIRST_TIMES * best))
     side.run(WARM_UP - 1)
-    seconds = side.run(1)["seconds"]
-    if seconds[0] <= _HOPELESS * best:
+    seconds: list[float] = []
+    while len(seconds) < 2 or (len(seconds) < _MOST_STEPS and sum(seconds) < _ENOUGH):
         seconds += side.run(1)["seconds"]
+        if seconds[0] > _HOPELESS * best:
+            break
     side.rest()
     return min(seconds)
