@@ -1,0 +1,182 @@
+// Copies of parts of a matrix in the order in which tiles of a product read them, widened to fp32.
+#pragma once
+#include "kernel.h"
+
+namespace {
+
+// A matrix as it lies in memory: element (i, j) is data[i * row + j * col].
+template <class T>
+struct Strided {
+  const T* data;
+  int64_t row, col;
+};
+
+// ---- four lanes at a time -----------------------------------------------------------------------------------
+
+typedef float vquad __attribute__((vector_size(16)));
+
+FS_INLINE vquad load_quad(const float* p) {
+  vquad v;
+  memcpy(&v, p, sizeof(v));
+  return v;
+}
+FS_INLINE vquad load_quad(const bf16* p) {
+  typedef uint32_t quad_bits __attribute__((vector_size(16)));
+#if defined(__AVX2__)
+  const quad_bits bits = (quad_bits)_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  const quad_bits bits = {p[0], p[1], p[2], p[3]};
+#endif
+  return (vquad)(bits << 16);
+}
+
+// quad(0) in the lowest four lanes, quad(1) in the next ones, ...
+template <class Quad>
+FS_INLINE vfloat join_quads(const Quad& quad) {
+#if defined(__AVX512F__)
+  __m512 v = _mm512_castps128_ps512((__m128)quad(0));
+  v = _mm512_insertf32x4(v, (__m128)quad(1), 1);
+  v = _mm512_insertf32x4(v, (__m128)quad(2), 2);
+  return (vfloat)_mm512_insertf32x4(v, (__m128)quad(3), 3);
+#elif defined(__AVX2__)
+  return (vfloat)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)quad(0)), (__m128)quad(1), 1);
+#else
+  return quad(0);
+#endif
+}
+
+// The four 4 x 4 matrices that stand side by side in four vectors, each transposed.
+FS_INLINE void transpose_quads(vfloat v[4]) {
+#if defined(__AVX512F__)
+#define FS_LOW(a, b) _mm512_unpacklo_ps((__m512)a, (__m512)b)
+#define FS_HIGH(a, b) _mm512_unpackhi_ps((__m512)a, (__m512)b)
+#define FS_LOW_PAIR(a, b) (vfloat) _mm512_unpacklo_pd((__m512d)a, (__m512d)b)
+#define FS_HIGH_PAIR(a, b) (vfloat) _mm512_unpackhi_pd((__m512d)a, (__m512d)b)
+#elif defined(__AVX2__)
+#define FS_LOW(a, b) _mm256_unpacklo_ps((__m256)a, (__m256)b)
+#define FS_HIGH(a, b) _mm256_unpackhi_ps((__m256)a, (__m256)b)
+#define FS_LOW_PAIR(a, b) (vfloat) _mm256_unpacklo_pd((__m256d)a, (__m256d)b)
+#define FS_HIGH_PAIR(a, b) (vfloat) _mm256_unpackhi_pd((__m256d)a, (__m256d)b)
+#else
+#define FS_LOW(a, b) FS_SHUFFLE(a, b, 0, 4, 1, 5)
+#define FS_HIGH(a, b) FS_SHUFFLE(a, b, 2, 6, 3, 7)
+#define FS_LOW_PAIR(a, b) FS_SHUFFLE(a, b, 0, 1, 4, 5)
+#define FS_HIGH_PAIR(a, b) FS_SHUFFLE(a, b, 2, 3, 6, 7)
+#endif
+  const auto ab_low = FS_LOW(v[0], v[1]), ab_high = FS_HIGH(v[0], v[1]);
+  const auto cd_low = FS_LOW(v[2], v[3]), cd_high = FS_HIGH(v[2], v[3]);
+  v[0] = FS_LOW_PAIR(ab_low, cd_low);
+  v[1] = FS_HIGH_PAIR(ab_low, cd_low);
+  v[2] = FS_LOW_PAIR(ab_high, cd_high);
+  v[3] = FS_HIGH_PAIR(ab_high, cd_high);
+#undef FS_LOW
+#undef FS_HIGH
+#undef FS_LOW_PAIR
+#undef FS_HIGH_PAIR
+}
+
+// Elements k .. k + 3 of up to kWidth rows, `stride` apart, as four vectors: lane l of v[j] is element k + j of row l.
+// Rows from `rows` on are those of the last one.
+template <class T>
+FS_INLINE void load_columns(const T* from, int64_t stride, int64_t rows, vfloat v[4]) {
+  for (int j = 0; j < 4; ++j)
+    v[j] = join_quads([=](int q) { return load_quad(from + min_of(4 * q + j, rows - 1) * stride); });
+  transpose_quads(v);
+}
+
+FS_INLINE float as_float(float x) { return x; }
+FS_INLINE float as_float(bf16 x) { return bf16_to_float(x); }
+
+// ---- panels -------------------------------------------------------------------------------------------------
+
+// Rows cut into panels of nearly equal height: a last panel of one or two rows would leave the multiply-adds waiting.
+struct Panels {
+  int64_t rows, count;
+
+  Panels(int64_t rows, int64_t most) : rows(rows), count((rows + most - 1) / most) {}
+  int64_t begin(int64_t panel) const { return rows * panel / count; }
+  int64_t height(int64_t panel) const { return begin(panel + 1) - begin(panel); }
+};
+
+// Elements stand by row in memory: four columns at a time are turned. Whole vectors are stored, and what stands behind
+// the last row is overwritten by the next columns, so the last ones are left to the caller. Returns the columns done.
+template <class T>
+FS_INLINE int64_t turn_rows(const T* from, int64_t stride, int64_t rows, int64_t depth, float* to) {
+  int64_t k = 0;
+  for (; k + 4 <= depth && (k + 3) * rows + kWidth <= depth * rows; k += 4) {
+    for (int64_t r = 0; r < rows; r += kWidth) {
+      vfloat v[4];
+      load_columns(from + r * stride + k, stride, rows - r, v);
+      for (int j = 0; j < 4; ++j) {
+        float* target = to + (k + j) * rows + r;
+        if (r == 0 || rows - r >= kWidth)
+          store(target, v[j], All{});
+        else
+          store(target, v[j], First{rows - r});
+      }
+    }
+  }
+  return k;
+}
+
+// Panels first .. last of the rows of m, `depth` columns: panel p stands at to + panels.begin(p) * depth as
+// [depth][height(p)].
+template <class T>
+void pack_rows(const Strided<T>& m, const Panels& panels, int64_t first, int64_t last, int64_t depth, float* to) {
+  constexpr int64_t kGroup = 16;  // panels taken together where a row of memory crosses them
+  for (int64_t group = first; group < last; group += kGroup) {
+    const int64_t end = min_of(last, group + kGroup);
+    int64_t done = 0;
+    if (m.row == 1) {
+      for (; (done + 1) * panels.height(group) + kWidth <= depth * panels.height(group); ++done)
+        for (int64_t p = group; p < end; ++p) {
+          const int64_t begin = panels.begin(p), height = panels.height(p);
+          const T* from = m.data + begin + done * m.col;
+          float* target = to + begin * depth + done * height;
+          for (int64_t r = 0; r < height; r += kWidth) {
+            if (begin + r + kWidth <= panels.rows)
+              store(target + r, load(from + r, All{}), All{});
+            else
+              for (int64_t l = r; l < height; ++l) target[l] = as_float(from[l]);
+          }
+        }
+    }
+    for (int64_t p = group; p < end; ++p) {
+      const int64_t begin = panels.begin(p), height = panels.height(p);
+      const T* from = m.data + begin * m.row;
+      float* target = to + begin * depth;
+      int64_t k = m.col == 1 && m.row != 1 ? turn_rows(from, m.row, height, depth, target) : done;
+      for (; k < depth; ++k)
+        for (int64_t r = 0; r < height; ++r) target[k * height + r] = as_float(from[r * m.row + k * m.col]);
+    }
+  }
+}
+
+// `cols` columns of m as panels of kCols columns, `depth` rows: panel q stands at to + q * stride as [depth][kCols].
+// What stands beyond the last column is of no account.
+template <int64_t kCols, class T>
+void pack_cols(const Strided<T>& m, int64_t cols, int64_t depth, int64_t stride, float* to) {
+  if (m.col == 1) {
+    for (int64_t k = 0; k < depth; ++k)
+      for_vectors(cols, [&](int64_t j, auto lanes) {
+        store(to + j / kCols * stride + k * kCols + j % kCols, load(m.data + k * m.row + j, lanes), All{});
+      });
+    return;
+  }
+  for (int64_t j = 0; j < cols; j += kWidth) {
+    const T* from = m.data + j * m.col;
+    float* target = to + j / kCols * stride + j % kCols;
+    const int64_t width = min_of(kWidth, cols - j);
+    int64_t k = 0;
+    if (m.row == 1)
+      for (; k + 4 <= depth; k += 4) {
+        vfloat v[4];
+        load_columns(from + k, m.col, width, v);
+        for (int l = 0; l < 4; ++l) store(target + (k + l) * kCols, v[l], All{});
+      }
+    for (; k < depth; ++k)
+      for (int64_t l = 0; l < width; ++l) target[k * kCols + l] = as_float(from[k * m.row + l * m.col]);
+  }
+}
+
+}  // namespace
