@@ -136,6 +136,21 @@ def cross_entropy_loss(
     return cross_entropy_op.cross_entropy(input, target, ignore_index, label_smoothing, reduction)
 
 
+def lstm(input: Tensor, *args: Any) -> Any:
+    """In fp32 under autocast. oneDNN has no bf16 LSTM without AVX-512, and torch raises an error there."""
+    if not torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return NotImplemented
+    with torch.autocast("cpu", enabled=False):
+        return torch._VF.lstm(*(_wide(x) for x in (input, *args)))
+
+
+def _wide(value: Any) -> Any:
+    """16-bit tensors, also in a list of states or weights, in fp32."""
+    if isinstance(value, (tuple, list)):
+        return [_wide(x) for x in value]
+    return value.float() if isinstance(value, Tensor) and value.dtype in (torch.bfloat16, torch.float16) else value
+
+
 def _over_last(input: Tensor, normalized_shape: Any) -> bool:
     shape = tuple(normalized_shape)
     return len(shape) == 1 and input.dim() > 0 and input.shape[-1] == shape[0] and input.is_floating_point()
@@ -157,4 +172,5 @@ TABLE: dict[Any, Callable[..., Any]] = {
     F.dropout: dropout,
     F.embedding: embedding,
     F.cross_entropy: cross_entropy_loss,
+    torch._VF.lstm: lstm,
 }
