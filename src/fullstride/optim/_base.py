@@ -56,10 +56,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def set_options(self, state_precision: str, clip: float | None, skip_nonfinite: bool, seed: int) -> None:
         """What is not a hyperparameter of a group, and counters at their start."""
-        if state_precision not in STATE_DTYPES:
-            raise ValueError(f'expected state_precision "fp32", "bf16" or "8bit", got {state_precision!r}')
-        if clip is not None and not clip > 0:
-            raise ValueError(f"expected clip above 0, or None for no clipping, got {clip}")
+        check_options(state_precision, clip)
         self.state_precision, self.clip, self.skip_nonfinite, self.seed = state_precision, clip, skip_nonfinite, seed
         self.skipped_steps, self.last_grad_norm, self.scaler, self.lookahead = 0, None, None, None
         self._slots: SlotList | None = None
@@ -273,6 +270,13 @@ class Optimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}state_precision={self.state_precision!r}, clip={self.clip}, seed={self.seed})"
+
+
+def check_options(state_precision: str, clip: float | None) -> None:
+    if state_precision not in STATE_DTYPES:
+        raise ValueError(f'expected state_precision "fp32", "bf16" or "8bit", got {state_precision!r}')
+    if clip is not None and not clip > 0:
+        raise ValueError(f"expected clip above 0, or None for no clipping, got {clip}")
 
 
 def check_at_least_zero(group: dict[str, Any], *names: str) -> None:

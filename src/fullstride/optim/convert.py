@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._base import Optimizer
+from ._base import Optimizer, check_options
 from ._slots import check_parameter, load_state
 from .adamw import Adam, AdamW
 from .lookahead import Lookahead
@@ -52,6 +52,7 @@ def from_torch(
             f"expected torch.optim's AdamW, Adam or SGD, got {name},"
             " which has no fast form; make one of fullstride.optim"
         )
+    check_options(state_precision or "fp32", clip)
     _check(optimizer)
     scheduled = _take_off_schedulers(optimizer)
     optimizer.__class__ = kind
