@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from fullstride import __version__, _native
+from fullstride import __version__, _native, cli
+from fullstride.machine import memory
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -86,6 +87,20 @@ def test_bench_kernels_prints_a_table_and_writes_json(tmp_path):
     assert {entry["op"] for entry in content["results"]} == {"layer_norm"}
     assert "target 85%" not in done.stdout  # most of the time are page faults
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_memory_as_it_comes_is_that_of_a_process_that_never_kept_its_heap(monkeypatch):
+    started = []
+
+    def execve(path, command, environment):
+        started.append((command[3:], environment["FULLSTRIDE_HEAP"]))
+        raise SystemExit
+
+    monkeypatch.setattr(memory, "heap_kept", lambda: True)
+    monkeypatch.setattr(os, "execve", execve)
+    with pytest.raises(SystemExit):
+        cli.main(["bench", "kernels", "--rounds", "1"])
+    assert started == [(["bench", "kernels", "--rounds", "1"], "0")]
 
 
 def test_with_the_heap_kept_kernels_are_held_against_the_bandwidth():

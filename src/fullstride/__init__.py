@@ -5,6 +5,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from .machine import memory as _memory
+
 __version__ = "0.1.0"
 __all__ = ["explain", "optim", "prepare", "release_memory", "restore"]
 
@@ -32,3 +34,6 @@ def __getattr__(name: str) -> Any:
     value = module if attribute is None else getattr(module, attribute)
     globals()[name] = value
     return value
+
+
+_memory.keep_heap()  # for every tensor from here on; FULLSTRIDE_HEAP=0 forbids it

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from . import __version__
 
@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0: done. 1: failed. 2: bad input. 130: interrupted."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    options.arguments = sys.argv[1:] if arguments is None else list(arguments)
     warnings.formatwarning = lambda message, *_, **__: f"{message}\n"  # one line, not a place in the source
     try:
         return options.run(options)
@@ -69,12 +70,12 @@ def _parser() -> argparse.ArgumentParser:
         "step",
         help="a training step against stock PyTorch",
         description="Measures training steps of an MLP, a Llama and a BERT against stock PyTorch as it comes and at its"
-        " best, each side in its own process, in turns. Takes tens of minutes; a missed target is named at the end and"
-        " does not change the exit code.",
+        " best, each side in its own process, in turns. Trying torch.compile takes most of the time. A missed target is"
+        " named at the end and does not change the exit code.",
     )
     step.add_argument("--model", metavar="NAME", nargs="+", default=[], help="only these of mlp, llama, bert")
     step.add_argument("--accumulate", metavar="N", type=_positive, help="micro-batches in a step")
-    step.add_argument("--rounds", metavar="N", type=_positive, default=7, help="turns of each side (default: 7)")
+    step.add_argument("--rounds", metavar="N", type=_positive, help="turns of each side (default: 7, or 2 if --quick)")
     step.add_argument(
         "--precision", action="append", default=[], choices=["auto", "fp32", "bf16", "fp16"],
         help="of Fullstride; may be repeated (default: auto, and fp32 for the mlp)",
@@ -96,14 +97,16 @@ def _info(options: argparse.Namespace) -> int:
 
 def _bench_kernels(options: argparse.Namespace) -> int:
     from .bench import rows
+    from .machine import memory
 
     rows.check_names(options.only)
+    if memory.heap_kept() and not options.keep_heap:
+        _start_anew(options.arguments, FULLSTRIDE_HEAP="0")
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(_json_file(options.json)) if options.json else {}
 
         from . import _native  # these load torch, which bad input need not wait for
         from .bench import conditions, kernels, table
-        from .machine import memory
 
         if options.isa and not _native.available():
             raise ValueError("--isa chooses among the kernels, and there is no kernel library; leave it out")
@@ -132,16 +135,24 @@ def _bench_step(options: argparse.Namespace) -> int:
 
         from .bench import conditions, step, step_table  # load torch, which bad input need not wait for
 
-        facts = conditions.conditions()
+        facts = conditions.conditions() | {"heap": "kept by Fullstride, as it comes for stock PyTorch"}
         print(f"{conditions.as_text(facts)}\n\n{step_table.LEGEND}", flush=True)
         results: list[step.Result] = []
-        for result in step.run(cases, options.rounds, options.quick, options.profile):
+        rounds = options.rounds or (2 if options.quick else 7)
+        for result in step.run(cases, rounds, options.quick, options.profile):
             print("\n" + "\n".join(step_table.lines(result)), flush=True)
             results.append(result)
         missed = step_table.missed(results)
         print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
         report.update(step_table.as_json(facts, results))
     return 0
+
+
+def _start_anew(arguments: Sequence[str], **environment: str) -> NoReturn:
+    """The same command instead of this one: what malloc was told when the package was imported cannot be taken back."""
+    sys.stdout.flush()
+    command = [sys.executable, "-m", __package__, *arguments]
+    os.execve(sys.executable, command, os.environ | environment)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import torch
 
 from .. import __version__, _native, _source
 from . import cpu, memory, probe
+from .memory import as_size
 
 
 def collect(measure: bool = True) -> dict[str, Any]:
@@ -100,15 +101,16 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     for i, cache in enumerate(facts["caches"]):
         label = f"L{cache['level']}{'d' if cache['kind'] == 'data' else ''}"
         sharing = f", each shared by {cache['num_sharing']} CPUs" if cache["num_sharing"] > 1 else ""
-        lines.append(("" if i else "caches", f"{label:<3} {cache['num_instances']} x {_size(cache['bytes'])}{sharing}"))
+        size = as_size(cache["bytes"])
+        lines.append(("" if i else "caches", f"{label:<3} {cache['num_instances']} x {size}{sharing}"))
     for i, node in enumerate(facts["numa"]):
-        text = f"node {node['number']}: {len(node['cpus'])} CPUs, {_size(node['memory_bytes'])}"
+        text = f"node {node['number']}: {len(node['cpus'])} CPUs, {as_size(node['memory_bytes'])}"
         lines.append(("" if i else "NUMA", text))
-    limit = "" if store["limit"] is None else f", {_size(store['limit'])} allowed by cgroup"
+    limit = "" if store["limit"] is None else f", {as_size(store['limit'])} allowed by cgroup"
     lines += [
-        ("memory", f"{_size(store['total'])}{limit}"),
+        ("memory", f"{as_size(store['total'])}{limit}"),
         ("", f"huge pages {store['huge_pages'] or 'unknown'}, {store['allocator']}"),
-        ("", f"this process holds {_size(store['resident'])}, at most {_size(store['peak'])}"),
+        ("", f"this process holds {as_size(store['resident'])}, at most {as_size(store['peak'])}"),
         ("kernels", _kernels(kernels)),
         ("torch", f"{engine['version']}, BLAS {engine['blas']}, oneDNN {engine['onednn']}, {engine['cpu_capability']}"),
         ("", f"{engine['threads']} threads, OpenMP {', '.join(Path(x).name for x in engine['openmp']) or 'unknown'}"),
@@ -135,12 +137,3 @@ def _kernels(kernels: dict[str, Any]) -> str:
         return "none: the torch references serve instead"
     built = ", ".join(name + ("" if able else " (not on this CPU)") for name, able in kernels["isas"].items())
     return f"{kernels['isa']} chosen of {built}"
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return "unknown"
-    for unit, shift in [("GiB", 30), ("MiB", 20), ("KiB", 10)]:
-        if size >= 1 << shift:
-            return f"{size / (1 << shift):.3g} {unit}"
-    return f"{size} bytes"
