@@ -1,0 +1,43 @@
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...ops.attention import attention
+from ..row import Row, forward_backward
+
+BATCH, HEADS, DIM = 4, 12, 64
+TARGETS = {256: 3.0, 1024: 2.0, 4096: 2.0}  # of bf16, causal
+
+
+def rows() -> Iterator[Row]:
+    for dtype, name in [(torch.bfloat16, "bf16"), (torch.float32, "fp32")]:
+        for length in (64, 256, 1024, 4096):
+            target = TARGETS.get(length) if dtype == torch.bfloat16 else None
+            yield _row(f"causal {name}", length, dtype, target, is_causal=True)
+        padding = torch.arange(256) < torch.tensor([256, 200, 130, 77]).view(BATCH, 1, 1, 1)
+        yield _row(f"padded {name}", 256, dtype, None, mask=padding)
+
+
+def _row(
+    case: str, length: int, dtype: torch.dtype, target: float | None, is_causal: bool = False, mask: Tensor | None = None
+) -> Row:
+    """In the layout that the projections of a transformer leave: [batch, length, heads, dim], transposed."""
+    q, k, v, gradient = torch.randn(4, BATCH, length, HEADS, DIM).to(dtype).transpose(2, 3)
+    for x in (q, k, v):
+        x.requires_grad_()
+    return Row(
+        op="attention",
+        case=f"{case} forward+backward {BATCH} x {HEADS} x {length} x {DIM}",
+        ours=forward_backward(
+            lambda q, k, v: attention(q, k, v, mask=mask, is_causal=is_causal), q, k, v, gradient=gradient
+        ),
+        peers={
+            "torch": forward_backward(
+                lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal),
+                q, k, v, gradient=gradient,
+            )  # fmt: skip
+        },
+        targets={} if target is None else {"torch": target},
+    )
