@@ -50,6 +50,14 @@ def test_hyperthreads_share_a_core(tmp_path):
     assert (machine.num_logical, machine.num_physical, machine.threads_per_core) == (8, 4, 2)
 
 
+def test_usable_cores_are_physical_ones_that_the_affinity_reaches(tmp_path):
+    root = write(tmp_path, cores(["0,4", "1,5", "2,6", "3,7"] * 2))
+    assert cpu.describe(root, affinity=range(8)).num_usable_cores == 4
+    assert cpu.describe(root, affinity=[0, 4]).num_usable_cores == 1
+    assert cpu.describe(root, affinity=[0, 1, 5]).num_usable_cores == 2
+    assert cpu.Cpu(**{**cpu.describe(root, range(8)).__dict__, "quota": 2.5}).num_usable_cores == 2
+
+
 def test_hybrid_cpu_counts_each_kind_of_core(tmp_path):
     two_big_four_small = ["0-1", "0-1", "2-3", "2-3", "4", "5", "6", "7"]
     machine = cpu.describe(write(tmp_path, cores(two_big_four_small)))

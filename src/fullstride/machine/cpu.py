@@ -60,6 +60,7 @@ class Cpu:
     num_physical: int
     threads_per_core: int  # of the core that has most: cores of a hybrid CPU differ
     num_affinity: int  # logical CPUs this process may run on
+    num_affinity_cores: int  # physical cores that those lie on
     quota: float | None  # CPUs' worth of time the cgroups allow, None for no limit
     caches: tuple[Cache, ...]
     nodes: tuple[Node, ...]
@@ -72,6 +73,11 @@ class Cpu:
         """Threads that can really run at once: by affinity and quota, whole ones, at least one."""
         allowed = self.num_affinity if self.quota is None else min(self.num_affinity, self.quota)
         return max(1, int(allowed))
+
+    @property
+    def num_usable_cores(self) -> int:
+        """The same, with one thread a physical core: two share the units that products keep busy."""
+        return min(self.num_usable, self.num_affinity_cores)
 
     @property
     def last_level_bytes(self) -> int | None:
@@ -100,6 +106,7 @@ def describe(root: str | Path = "/", affinity: Collection[int] | None = None) ->
         num_physical=len(siblings),
         threads_per_core=max(len(cpus) for cpus in siblings),
         num_affinity=len(affinity),
+        num_affinity_cores=len(_siblings(root, affinity)),
         quota=cgroup.cpu_quota(root),
         caches=_caches(root, online),
         nodes=_nodes(root),
@@ -185,6 +192,7 @@ def _describe_darwin() -> Cpu:
         num_physical=num_physical,
         threads_per_core=max(1, num_logical // num_physical),
         num_affinity=num_logical,
+        num_affinity_cores=num_physical,
         quota=None,
         caches=tuple(Cache(*cache) for cache in darwin.caches(values)),
         nodes=(),
