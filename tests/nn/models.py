@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are built from their configurations: nothing to download
-import transformers  # noqa: E402
+import transformers
 
 VOCABULARY, CLASSES, NUM_BATCHES, ROWS, LENGTH = 64, 8, 4, 4, 16
 Batch = dict[str, Tensor]
