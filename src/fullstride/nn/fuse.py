@@ -29,7 +29,7 @@ class Fused:
 
 @dataclass(frozen=True)
 class NotFused:
-    reason: str  # empty when there is no activation in its code
+    reason: str  # empty when it has no linear layer with an activation
 
 
 class Sequential(nn.Sequential):
@@ -72,7 +72,7 @@ def fuse(module: nn.Module) -> Fused | NotFused:
     try:
         plan = make_plan(module, name)
     except Inexact as inexact:
-        return NotFused(str(inexact))
+        return NotFused(str(inexact) if any(map(is_linear, module.children())) else "")
     module.__dict__[name] = GraphForward(module, name, plan)
     return Fused(plan.what)
 
