@@ -21,7 +21,7 @@ from torch import nn
 from .machine import memory, products, threads
 from .nn import forward, split, swap
 from .ops import linear
-from .optim import Optimizer, convert
+from .optim import from_torch
 from .optim.scaling import LossScaler
 
 logger = logging.getLogger("fullstride")
@@ -90,21 +90,25 @@ def prepare(
         linear.set_backend(getattr(torch, name), backend)
     overlap = _overlap(overlap_weight_grads)
 
-    fast_optimizer = None if optimizer is None else _convert(optimizer, state_precision, clip)
+    was = type(optimizer).__name__
+    fast_optimizer = None
+    if optimizer is not None:
+        fast_optimizer = from_torch(optimizer, state_precision=state_precision, clip=clip)
     outcomes = swap.swap(inner)
     setting = forward.Setting(_DTYPES[choice.precision])
     lows = {}
     if choice.precision == "bf16" and optimizer is not None:
         lows = split.split_weights(inner)
     if fast_optimizer is not None:
-        fast_optimizer.use_split(lows)
+        stepped = {p for group in fast_optimizer.param_groups for p in group["params"]}
+        fast_optimizer.use_split({p: lo for p, lo in lows.items() if p in stepped})
         if choice.precision == "fp16":
             setting.scaler = fast_optimizer.scaler = LossScaler()
     _wrap_forwards(inner, setting)
 
     inner.__dict__["_preparation"] = record = Preparation(
         choice.precision, choice.reason, machine, outcomes, len(lows), len(list(inner.parameters())), overlap,
-        _describe(optimizer, fast_optimizer), None if fast_optimizer is None else weakref.ref(fast_optimizer),
+        _describe(was, fast_optimizer), None if fast_optimizer is None else weakref.ref(fast_optimizer),
     )  # fmt: skip
     _say(record)
     return model, fast_optimizer
@@ -225,19 +229,6 @@ def _overlap(wished: bool) -> str:
     return f"{'on' if ratio > 1.02 else 'off'}: a chain of small layers was measured to run {ratio:.2f}x as fast with it"
 
 
-def _convert(optimizer: torch.optim.Optimizer, state_precision: str | None, clip: float | None) -> Any:
-    if isinstance(optimizer, Optimizer):
-        if state_precision is not None and state_precision != optimizer.state_precision:
-            raise ValueError(
-                f"prepare: the optimizer keeps its states in {optimizer.state_precision}; make it with"
-                f" state_precision={state_precision!r} instead"
-            )
-        if clip is not None:
-            optimizer.clip = clip
-        return optimizer
-    return convert.from_torch(optimizer, state_precision=state_precision or "fp32", clip=clip)
-
-
 def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
     """Around the model, and around each module whose forward may call functions: those written in Python by others."""
     for module in model.modules():
@@ -246,13 +237,12 @@ def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
             module.__dict__["forward"] = forward.PreparedForward(module, setting, module is model)
 
 
-def _describe(before: torch.optim.Optimizer | None, after: Any) -> str:
-    if after is None:
+def _describe(was: str, optimizer: Any) -> str:
+    if optimizer is None:
         return ""
-    name, kept = type(after).__name__, f"states in {getattr(after, 'state_precision', 'fp32')}"
-    clip = f", clipped at {after.clip:g}" if getattr(after, "clip", None) else ""
-    was = "" if before is after else f" from {type(before).__module__.split('.')[0]}'s {type(before).__name__}"
-    return f"{name}{was}, {kept}{clip}"
+    states = getattr(optimizer, "state_precision", "fp32")
+    clip = getattr(optimizer, "clip", None)
+    return f"{was}, one call a step, states in {states}" + (f", clipped at {clip:g}" if clip else "")
 
 
 def _say(record: Preparation) -> None:

@@ -74,7 +74,7 @@ def _swap_class(module: nn.Module) -> tuple[str, str]:
     if rule is None:
         for ordinary in RULES:
             if isinstance(module, ordinary):
-                return "", f"a subclass of {ordinary.__name__} may compute something else"
+                return "", _changes_parameters(module) or f"a subclass of {ordinary.__name__} may compute something else"
         return "", ""
     if "forward" in module.__dict__:
         return "", "its forward was replaced by somebody else"

@@ -1,0 +1,122 @@
+"""Split weights of a model: exact, tied, saved and loaded."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from fullstride.nn import split, swap
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 6)
+        self.norm = nn.LayerNorm(6)
+        self.head = nn.Linear(6, 11, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.norm(self.embed(x)))
+
+
+def make(model: nn.Module) -> dict:
+    """Splits the model; returns its exact weights as they were."""
+    exact = {name: p.detach().clone() for name, p in model.named_parameters()}
+    swap.swap(model)
+    split.split_weights(model)
+    return exact
+
+
+def test_a_split_parameter_is_the_same_object_rounded_to_nearest_bf16():
+    model = nn.Sequential(nn.Linear(5, 3))
+    weight = model[0].weight
+    exact = make(model)
+    assert model[0].weight is weight
+    assert torch.equal(weight.data, exact["0.weight"].bfloat16())
+
+
+def test_biases_and_norms_stay_fp32():
+    model = nn.Sequential(nn.Linear(5, 3), nn.LayerNorm(3), nn.BatchNorm1d(3))
+    make(model)
+    assert {n for n, p in model.named_parameters() if p.dtype == torch.bfloat16} == {"0.weight"}
+
+
+def test_a_weight_is_not_split_when_a_module_that_is_not_known_owns_it_too():
+    class Odd(nn.Module):
+        def __init__(self, weight) -> None:
+            super().__init__()
+            self.weight = weight
+
+    linear = nn.Linear(4, 4)
+    model = nn.ModuleList([linear, Odd(linear.weight)])
+    swap.swap(model)
+    assert split.split_weights(model) == {}
+    assert linear.weight.dtype == torch.float32
+
+
+def test_merge_gives_every_bit_back():
+    model = Tied()
+    exact = make(model)
+    split.merge_weights(model)
+    assert all(torch.equal(p, exact[name]) for name, p in model.named_parameters())
+    assert not any("_split_lo" in m.__dict__ or m._state_dict_hooks for m in model.modules())
+
+
+def test_state_dict_gives_exact_fp32_under_the_same_keys():
+    model = Tied()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    make(model)
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_tied_weights_share_their_memory_in_the_state_dict():
+    model = Tied()
+    make(model)
+    state = model.state_dict()
+    assert state["embed.weight"].data_ptr() == state["head.weight"].data_ptr()
+
+
+def test_loading_fp32_weights_splits_them():
+    model, other = Tied(), Tied()
+    make(model)
+    model.load_state_dict(other.state_dict())
+    split.merge_weights(model)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_saving_and_loading_keeps_every_bit():
+    model, other = Tied(), Tied()
+    exact = make(model)
+    make(other)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file))
+    split.merge_weights(other)
+    assert all(torch.equal(p, exact[name]) for name, p in other.named_parameters())
+
+
+def test_a_weight_of_the_wrong_shape_is_named_by_torch_as_usual():
+    model = Tied()
+    make(model)
+    state = dict(model.state_dict())
+    state["head.weight"] = torch.zeros(3, 3)
+    with pytest.raises(RuntimeError, match=r"size mismatch for head\.weight"):
+        model.load_state_dict(state)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_model_has_lower_halves_of_its_own(duplicate):
+    model = Tied()
+    exact = make(model)
+    twin = duplicate(model)
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    split.merge_weights(twin)
+    assert all(torch.equal(p, exact[name]) for name, p in twin.named_parameters())
