@@ -137,6 +137,15 @@ def test_a_group_added_later_is_stepped():
     assert_close(ours, torchs)
 
 
+def test_named_parameters_are_taken():
+    model = torch.nn.Linear(3, 2)
+    optimizer = AdamW(model.named_parameters(), lr=1e-2)
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+    run(optimizer, list(model.parameters()), range(2))
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.param_groups[0]["param_names"] == ["weight", "bias"]
+
+
 def test_a_parameter_appended_to_a_group_is_stepped():
     ours, torchs = parameters(), parameters()
     for optimizer, params in (
@@ -203,6 +212,24 @@ def test_the_seed_decides_the_rounding():
 
     assert_equal(trained(1), trained(1))
     assert not torch.equal(trained(1)[0], trained(2)[0])
+
+
+def test_a_compiled_training_step_calls_it_as_it_is():
+    def train(compiled):
+        p = torch.nn.Parameter(torch.ones(5))
+        optimizer = AdamW([p], lr=1e-2)
+
+        def step(x):
+            optimizer.zero_grad()
+            (p * x).square().sum().backward()
+            optimizer.step()
+
+        step = torch.compile(step, backend="eager") if compiled else step
+        for i in range(3):
+            step(torch.full((5,), 1.0 + i))
+        return p
+
+    assert torch.equal(train(compiled=True), train(compiled=False))
 
 
 def test_gradients_are_not_held_after_the_step():

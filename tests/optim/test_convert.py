@@ -133,6 +133,22 @@ def test_lookahead_is_converted_inside_with_its_slow_weights():
     assert_close(params, expected)
 
 
+def test_the_gradient_scaler_of_torch_goes_on_with_a_converted_fused_optimizer():
+    params, expected = parameters(), parameters()
+    optimizer, other = (torch.optim.AdamW(p, lr=1e-2, fused=True) for p in (params, expected))
+    for each, target in ((from_torch(optimizer), params), (other, expected)):
+        scaler = torch.amp.GradScaler("cpu")
+        for step in range(5):
+            set_gradients(target, step, scale=scaler.scale(torch.ones(())).item())
+            scaler.step(each)
+            scaler.update()
+    assert_close(params, expected)
+    assert to_torch(optimizer).param_groups[0]["fused"]
+    run(optimizer, params, range(5, 10))
+    run(other, expected, range(5, 10))
+    assert_close(params, expected)
+
+
 def test_ours_comes_back_as_it_is():
     optimizer = AdamW(parameters(), state_precision="8bit")
     assert from_torch(optimizer, clip=2.0) is optimizer

@@ -78,6 +78,7 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- a step --------------------------------------------------------------------------------------------------
 
+    @torch._disable_dynamo  # a compiled training step calls this as it is: no graph sees through ctypes
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step of every parameter that has a gradient. Returns what the closure returns."""
         loss = None
@@ -171,7 +172,7 @@ class Optimizer(torch.optim.Optimizer):
         self._slots = None
 
     def use_split(self, lower_halves: Mapping[Tensor, Tensor]) -> None:
-        """Makes these bf16 parameters the upper halves of fp32 weights, with their int16 lower halves. See docs."""
+        """Makes these bf16 parameters the upper halves of fp32 weights, and these int16 tensors the lower ones."""
         for p, lo in lower_halves.items():
             if p.dtype is not torch.bfloat16 or lo.dtype is not torch.int16 or lo.shape != p.shape:
                 raise ValueError(

@@ -25,6 +25,9 @@ _TORCHS: dict[type, type[torch.optim.Optimizer]] = {ours: torchs for torchs, our
 _MOMENTS = {"exp_avg": False, "exp_avg_sq": True, "max_exp_avg_sq": True, "momentum_buffer": False}
 """States, and whether 8 bits keep their root."""
 _ONLY_TORCHS = {"foreach": None, "capturable": False, "differentiable": False, "fused": None}
+"""Options that ours do not look at. They stay in the groups, for the way back."""
+_AMP_FLAG = "_step_supports_amp_scaling"
+"""On a fused optimizer: torch's GradScaler then leaves the division to its step. Ours wants it done before."""
 
 
 def from_torch(
@@ -58,9 +61,7 @@ def from_torch(
     optimizer.__class__ = kind
     assert isinstance(optimizer, Optimizer)
     optimizer.set_options(state_precision or "fp32", clip, skip_nonfinite, seed)
-    for options_of in (optimizer.defaults, *optimizer.param_groups):
-        for name in _ONLY_TORCHS:
-            options_of.pop(name, None)
+    vars(optimizer).pop(_AMP_FLAG, None)
     optimizer._patch_step_function()
     for group in optimizer.param_groups:
         keep_main_gradients(group["params"])
@@ -95,6 +96,8 @@ def to_torch(optimizer: Any) -> Any:
         for name, value in _ONLY_TORCHS.items():
             if name != "capturable" or kind is not torch.optim.SGD:
                 options.setdefault(name, value)
+    if any(group["fused"] for group in optimizer.param_groups):
+        setattr(optimizer, _AMP_FLAG, True)
     optimizer._patch_step_function()
     if scheduled:
         _tell_schedulers(optimizer)

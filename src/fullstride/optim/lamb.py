@@ -39,6 +39,5 @@ class Lamb(Optimizer):
 
     def kernel_group(self, group: dict[str, Any]) -> LAMBGroup:
         beta1, beta2 = group["betas"]
-        return LAMBGroup(
-            float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"], group["maximize"]
-        )
+        lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
+        return LAMBGroup(lr, float(beta1), float(beta2), eps, weight_decay, group["maximize"])

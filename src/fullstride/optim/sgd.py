@@ -52,7 +52,7 @@ class SGD(Optimizer):
         return SGDGroup(
             float(group["lr"]),
             float(group["momentum"]),
-            group["dampening"],
+            float(group["dampening"]),
             float(group["weight_decay"]),
             group["nesterov"],
             group["maximize"],
