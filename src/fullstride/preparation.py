@@ -1,4 +1,4 @@
-"""prepare(): an ordinary model and its optimizer into their fast form; restore() is the way back, explain() the account.
+"""prepare(): a model and its optimizer into their fast form; restore() is the way back, explain() the account.
 
     import fullstride
     model, optimizer = fullstride.prepare(model, optimizer)   # the rest of the script stays as it is
@@ -173,7 +173,7 @@ def _check(
             raise ValueError(f"prepare: {what} is prepared already; use it as it is, or restore() it first")
         if "_frozen_by" in module.__dict__:
             raise ValueError(
-                f"prepare: {name or 'the model'} is frozen in part by a DynamicFreezer; prepare the model first, or thaw"
+                f"prepare: {name or 'the model'} is frozen in part by a DynamicFreezer; thaw it, or prepare it before"
             )
     for name, parameter in inner.named_parameters():
         if not parameter.is_floating_point():
@@ -190,7 +190,7 @@ def _check(
 def _check_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None, precision: str) -> None:
     if optimizer is None:
         if precision in ("bf16", "fp16"):
-            raise ValueError(f"prepare: {precision} needs the optimizer, which keeps what 16 bits lose; pass it as well")
+            raise ValueError(f"prepare: {precision} needs the optimizer, which keeps what 16 bits lose; pass it, too")
         return
     own = set(model.parameters())
     for i, group in enumerate(optimizer.param_groups):
@@ -226,7 +226,7 @@ def _overlap(wished: bool) -> str:
         return "off"
     ratio = linear.measure_overlap()
     linear.overlap_weight_grads(ratio > 1.02)
-    return f"{'on' if ratio > 1.02 else 'off'}: a chain of small layers was measured to run {ratio:.2f}x as fast with it"
+    return f"{'on' if ratio > 1.02 else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
 
 
 def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:

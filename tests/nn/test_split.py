@@ -111,7 +111,9 @@ def test_a_weight_of_the_wrong_shape_is_named_by_torch_as_usual():
         model.load_state_dict(state)
 
 
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
+)
 def test_a_copy_of_a_model_has_lower_halves_of_its_own(duplicate):
     model = Tied()
     exact = make(model)

@@ -1,4 +1,4 @@
-"""torch.nn.Embedding by ops.embedding. A split weight gives fp32 rows: the residual stream starts here and stays fp32."""
+"""torch.nn.Embedding by ops.embedding. A split weight gives fp32 rows: the residual stream starts here, in fp32."""
 
 import torch
 from torch import Tensor

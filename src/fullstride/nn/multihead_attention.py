@@ -15,7 +15,7 @@ from ..ops.linear import linear
 
 
 class MultiheadAttention(nn.MultiheadAttention):
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         query: Tensor,
         key: Tensor,

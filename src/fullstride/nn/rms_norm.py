@@ -63,7 +63,8 @@ def eps_of(module: nn.Module) -> Any:
 def computes_rms_norm(module: nn.Module) -> bool:
     """Whether a copy with a random weight gives what the formula gives, for rows large and small against eps."""
     generator = torch.Generator().manual_seed(0)
-    width = module.weight.shape[0]  # type: ignore[union-attr]
+    assert isinstance(module.weight, Tensor)
+    width = module.weight.shape[0]
     weight = torch.randn(width, generator=generator, dtype=torch.float32)
     double = copy.copy(module)
     double._parameters = {"weight": nn.Parameter(weight, requires_grad=False)}

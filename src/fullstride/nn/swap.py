@@ -37,7 +37,7 @@ ORDINARY = {rule.fast: ordinary for ordinary, rule in RULES.items()}
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one module. `done` says what was put in its place, `left` why nothing was; one of them is empty."""
+    """What became of one module. `done` says what was put in its place, `left` why nothing was; one is empty."""
 
     name: str
     kind: str
@@ -74,13 +74,14 @@ def _swap_class(module: nn.Module) -> tuple[str, str]:
     if rule is None:
         for ordinary in RULES:
             if isinstance(module, ordinary):
-                return "", _changes_parameters(module) or f"a subclass of {ordinary.__name__} may compute something else"
+                reason = f"a subclass of {ordinary.__name__} may compute something else"
+                return "", _changes_parameters(module) or reason
         return "", ""
     if "forward" in module.__dict__:
         return "", "its forward was replaced by somebody else"
-    reason = _changes_parameters(module) or rule.why_not(module)
-    if reason:
-        return "", reason
+    why_not = _changes_parameters(module) or rule.why_not(module)
+    if why_not:
+        return "", why_not
     module.__class__ = rule.fast
     return f"fullstride.nn.{rule.fast.__name__}", ""
 
