@@ -59,7 +59,8 @@ def result(ratio=2.0, target=3.0, **ours):
     sides = [measured("fullstride auto", [1.0, 2.0], **ours), measured(STOCK_DEFAULT, [3.0, 4.0], peak_mib=200)]
     spread = Spread(ratio, ratio - 1, ratio + 1)
     case = Case("mlp", 1, targets={"auto": {STOCK_DEFAULT: target}})
-    return Result(case, sides, [Ratio("fullstride auto", STOCK_DEFAULT, spread, target)], ["fused: 3 ms"], 2, 0.25)
+    ratios = [Ratio("fullstride auto", STOCK_DEFAULT, STOCK_DEFAULT, spread, target)]
+    return Result(case, sides, ratios, ["fused: 3 ms"], 2, {"fullstride auto": 0.25})
 
 
 def test_the_stock_process_has_no_trace_of_ours(stock):
@@ -123,6 +124,16 @@ def test_the_sides_train_alike(command):
     assert ours == pytest.approx(default, rel=1e-5)  # fp32, and the order of sums
 
 
+def test_a_case_is_a_readable_table():
+    first, head, ours, stock, ratio, losses = step_table.lines(result())
+    assert first == "mlp, accumulation 1: 10 M parameters, 8 tokens a step"
+    assert re.search(r"ms a step +tokens/s +faults +peak MiB +GFLOP/s +of peak +loss$", head)
+    assert re.search(r"fullstride auto \(fp32\) +1.5 \[1..2\] +8 +0 +100 +1.0 +50% fp32 +1.5000$", ours)
+    assert stock.startswith("  stock default ")
+    assert ratio == "  fullstride auto: 2.00x [1.00..3.00] stock default  target 3x MISSED"
+    assert losses == "  losses of the same 2 steps, largest difference to stock default: fullstride auto 2.5e-01"
+
+
 def test_the_profile_shares_add_up(command):
     text, content = command
     for side in content["results"][0]["sides"]:
@@ -175,7 +186,8 @@ def test_json_holds_numbers_only_even_where_a_loss_is_not_finite():
     [entry] = json.loads(content)["results"]
     assert entry["sides"][0]["losses"] == [None, 1.0]
     assert entry["ratios"][0] | {"ratio": None} == {
-        "ours": "fullstride auto", "peer": STOCK_DEFAULT, "ratio": None, "target": 3.0, "met": False,
+        "ours": "fullstride auto", "peer": STOCK_DEFAULT, "peer_side": STOCK_DEFAULT, "ratio": None, "target": 3.0,
+        "met": False,
     }  # fmt: skip
 
 

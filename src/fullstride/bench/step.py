@@ -45,6 +45,7 @@ class Ratio:
 
     ours: str
     peer: str
+    peer_side: str  # the name of the peer's side: stock at its best may be the default
     ratio: Spread
     target: float | None
 
@@ -60,7 +61,7 @@ class Result:
     ratios: list[Ratio]
     trials: list[str]  # what became of every combination of stock PyTorch's settings
     num_losses: int  # steps that all sides took: their losses are compared
-    loss_difference: float  # the largest between two sides in one of these steps, relative
+    loss_differences: dict[str, float]  # side -> the largest to stock default in one of these steps, relative
 
 
 def run(
@@ -85,7 +86,7 @@ def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str
         profiles = {side.name: side.profile() for side in sides if profile}
         measured = [_measured(side, answers[side.name], peaks, profiles.get(side.name)) for side in sides]
     count = min(len(side.losses) for side in measured)
-    return Result(case, measured, _ratios(case, measured), trials, count, _difference(measured, count))
+    return Result(case, measured, _ratios(case, measured), trials, count, _differences(measured, count))
 
 
 def _start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Side:
@@ -141,11 +142,17 @@ def _ratios(case: Case, sides: list[Measured]) -> list[Ratio]:
         targets = case.targets.get(side.name.removeprefix("fullstride "), {})
         # The best of the rounds: a trial is short, and the default may turn out to be the faster one after all.
         peers = [(STOCK_DEFAULT, stock[0]), (STOCK_BEST, min(stock, key=lambda peer: peer.timing.median))]
-        ratios += [Ratio(side.name, kind, side.timing.ratio_to(peer.timing), targets.get(kind)) for kind, peer in peers]
+        ratios += [
+            Ratio(side.name, kind, peer.name, side.timing.ratio_to(peer.timing), targets.get(kind))
+            for kind, peer in peers
+        ]
     return ratios
 
 
-def _difference(sides: list[Measured], count: int) -> float:
-    """The largest relative difference between two sides in one of the first `count` losses."""
-    steps = zip(*(side.losses[:count] for side in sides), strict=True)
-    return max(((max(losses) - min(losses)) / abs(min(losses)) for losses in steps), default=0.0)
+def _differences(sides: list[Measured], count: int) -> dict[str, float]:
+    default = next(side for side in sides if side.name == STOCK_DEFAULT).losses[:count]
+    return {
+        side.name: max(abs(loss - other) / abs(other) for loss, other in zip(side.losses, default, strict=False))
+        for side in sides
+        if side.name != STOCK_DEFAULT
+    }

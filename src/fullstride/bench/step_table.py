@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .step import Measured, Ratio, Result
-from .step_cases import MOST_FAULTS, STOCK_DEFAULT
+from .step_cases import MOST_FAULTS, STOCK_BEST, STOCK_DEFAULT
 
 LEGEND = """\
 time of one step, median [lowest..highest] of the rounds, which the sides take in turns, each in its own process;
@@ -28,9 +28,10 @@ def lines(result: Result) -> list[str]:
     ]
     text += [_side(side, result.num_losses) for side in result.sides]
     text += [f"  {ratio.ours}: {_ratio(ratio)}" for ratio in result.ratios]
+    differences = ", ".join(f"{name} {difference:.1e}" for name, difference in result.loss_differences.items())
     text.append(
-        f"  losses of the same {result.num_losses} steps differ by {result.loss_difference:.1e} at most, relative"
-        + (" (each side draws its own dropout)" if result.case.model == "bert" else "")
+        f"  losses of the same {result.num_losses} steps, largest difference to {STOCK_DEFAULT}: {differences}"
+        + (" (every side draws its own dropout)" if result.case.model == "bert" else "")
     )
     for side in result.sides:
         if side.profile:
@@ -64,15 +65,20 @@ def as_json(conditions: Mapping[str, Any], results: Sequence[Result]) -> dict[st
         for side in result.sides:
             entry = asdict(side)
             entry["milliseconds"] = [1e3 * seconds for seconds in entry.pop("timing")["seconds"]]
-            entry["losses"] = [loss if math.isfinite(loss) else None for loss in side.losses]  # JSON knows no NaN
+            entry["losses"] = [_finite(loss) for loss in side.losses]
             sides.append(entry)
         ratios = [asdict(ratio) | {"met": ratio.met, "ratio": ratio.ratio._asdict()} for ratio in result.ratios]
         entries.append({
             "model": result.case.model, "accumulate": result.case.accumulate, "sides": sides, "ratios": ratios,
             "trials": result.trials, "num_losses": result.num_losses,
-            "loss_difference": result.loss_difference if math.isfinite(result.loss_difference) else None,
+            "loss_differences": {name: _finite(value) for name, value in result.loss_differences.items()},
         })  # fmt: skip
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
+
+
+def _finite(number: float) -> float | None:
+    """JSON knows no NaN."""
+    return number if math.isfinite(number) else None
 
 
 def _side(side: Measured, num_losses: int) -> str:
@@ -90,7 +96,8 @@ def _side(side: Measured, num_losses: int) -> str:
 def _ratio(ratio: Ratio) -> str:
     spread = ratio.ratio
     target = "" if ratio.target is None else f"  target {ratio.target:g}x {'met' if ratio.met else 'MISSED'}"
-    return f"{spread.median:.2f}x [{spread.lowest:.2f}..{spread.highest:.2f}] {ratio.peer}{target}"
+    peer = f"{ratio.peer} (as it comes)" if (ratio.peer, ratio.peer_side) == (STOCK_BEST, STOCK_DEFAULT) else ratio.peer
+    return f"{spread.median:.2f}x [{spread.lowest:.2f}..{spread.highest:.2f}] {peer}{target}"
 
 
 def _profile(side: Measured) -> list[str]:
