@@ -37,8 +37,8 @@ def loss_and_gradients(function, hidden, weight, bias, target, **options):
 
 
 def in_double(hidden, weight, bias, target, **options):
-    wide = [x if x is None else x.double() for x in (hidden, weight, bias)]
-    return loss_and_gradients(linear_cross_entropy_reference, *wide, target, **options)
+    hidden, weight, bias = (x if x is None else x.double() for x in (hidden, weight, bias))
+    return loss_and_gradients(linear_cross_entropy_reference, hidden, weight, bias, target, **options)
 
 
 def assert_gradients(actual, expected, dtype):
@@ -51,7 +51,8 @@ def assert_gradients(actual, expected, dtype):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_reference_forward_and_backward(isa, small_chunks, shape, dtype, reduction):
-    hidden, weight, bias, target = inputs(*shape, dtype=dtype)
+    rows, features, classes = shape
+    hidden, weight, bias, target = inputs(rows, features, classes, dtype=dtype)
     target[::3] = -7
     options = {"reduction": reduction, "ignore_index": -7}
     actual = loss_and_gradients(linear_cross_entropy, hidden, weight, bias, target, **options)
@@ -109,7 +110,7 @@ def test_only_what_requires_a_gradient_gets_one(frozen):
     )
     loss = linear_cross_entropy(target=target, **leaves)
     loss.backward()
-    expected = in_double(*(x.detach() for x in leaves.values()), target)
+    expected = in_double(leaves["hidden"].detach(), leaves["weight"].detach(), leaves["bias"].detach(), target)
     for name, gradient in zip(names, expected[1:], strict=True):
         if name == frozen:
             assert leaves[name].grad is None
@@ -122,7 +123,7 @@ def test_only_what_requires_a_gradient_gets_one(frozen):
 def test_nothing_larger_than_a_chunk_is_made(small_chunks):
     hidden, weight, _, target = inputs(64, 8, 1000)
     gc.collect()
-    seen = []
+    seen: list[int] = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):

@@ -2,7 +2,7 @@
 
 A lazy tensor has a dimension of classes. In its place its `rows` have the features, and an operation that leaves the
 classes alone does the same to both: a view of the logits is the logits of a view of hidden. Any other operation gets
-the values. Those are made once and kept; a view shares the memory of what it views, so that writing in place works, too.
+the values. Those are made once and kept; a view shares the memory of what it views, so that writing in place works.
 """
 
 import weakref
@@ -76,10 +76,11 @@ class LazyTensor(Tensor):
     @classmethod
     def _make(cls, like: Tensor, rows: Tensor | None, classes_at: int) -> Any:
         """like: any tensor of the shape, strides and dtype"""
-        self = Tensor._make_wrapper_subclass(
-            cls, like.shape, strides=like.stride(), storage_offset=like.storage_offset(), dtype=like.dtype,
-            device=torch.device("cpu"),
-        )  # fmt: skip
+        with torch.inference_mode(False):  # a view of an ordinary tensor is an ordinary one there, too
+            self = Tensor._make_wrapper_subclass(
+                cls, like.shape, strides=like.stride(), storage_offset=like.storage_offset(), dtype=like.dtype,
+                device=torch.device("cpu"),
+            )  # fmt: skip
         self.rows, self.classes_at, self._kept, self._view_of = rows, classes_at, None, None
         return self
 
@@ -104,7 +105,7 @@ class LazyTensor(Tensor):
     def computed(self) -> Tensor:
         """Plain, and outside of the graph."""
         if self._kept is None:
-            with torch.no_grad():
+            with torch.inference_mode(False), torch.no_grad():
                 self._kept = self._fresh() if self._view_of is None else self._replay(self._view_of.computed())
         return self._kept
 
@@ -205,8 +206,11 @@ class LazyGradient(LazyTensor):
 
 def _like(func: Any, lazy: Tensor, args: Any, kwargs: Any) -> Tensor:
     """The shape, strides and dtype of the result, from tensors without memory."""
-    meta = torch.empty_strided(lazy.shape, lazy.stride(), dtype=lazy.dtype, device="meta")
-    return func(meta, *args, **kwargs)
+    length = (
+        lazy.storage_offset() + sum((n - 1) * stride for n, stride in zip(lazy.shape, lazy.stride(), strict=True)) + 1
+    )
+    memory = torch.empty(max(0, length), dtype=lazy.dtype, device="meta")
+    return func(memory.as_strided(lazy.shape, lazy.stride(), lazy.storage_offset()), *args, **kwargs)
 
 
 def _reshape(func: Any, lazy: LazyTensor, args: Any, kwargs: Any) -> Any:

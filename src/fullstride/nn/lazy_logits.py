@@ -21,7 +21,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -29,7 +28,7 @@ from ..ops._products import product
 from ..ops._tensors import needs_grad, takes_kernel
 from ..ops.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.linear import linear
-from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, run
+from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
 from ._lazy_tensor import Head, LazyGradient, LazyLogits, Uses, dense
 
 __all__ = ["MIN_CLASSES", "LazyLogits", "lazy_linear", "wants_lazy"]
@@ -47,7 +46,6 @@ class LazyLinearFunction(torch.autograd.Function):
         return LazyLogits.make(head, like, hidden.detach(), hidden.dim() - 1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dlogits):  # type: ignore[no-untyped-def]
         hidden, weight = ctx.saved_tensors
         if isinstance(dlogits, LazyGradient):
@@ -57,11 +55,12 @@ class LazyLinearFunction(torch.autograd.Function):
             dlogits = dlogits.computed()
         dlogits = dlogits.to(hidden.dtype).reshape(-1, len(weight))
         rows = hidden.reshape(-1, hidden.shape[-1])
+        times = torch.mm if torch.is_grad_enabled() else product  # with create_graph=True this is differentiated, too
         dhidden = dweight = dbias = None
         if ctx.needs_input_grad[0]:
-            dhidden = product(dlogits, weight).view(hidden.shape)
+            dhidden = times(dlogits, weight).view(hidden.shape)
         if ctx.needs_input_grad[1]:
-            dweight = product(dlogits.t(), rows, torch.float32)
+            dweight = times(dlogits.t(), rows)
         if ctx.needs_input_grad[2]:
             dbias = dlogits.sum(0, dtype=torch.float32)
         return dhidden, dweight, dbias
@@ -82,8 +81,8 @@ class LazyCrossEntropyFunction(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
+        refuse_create_graph()
         rows, weight, bias, target = ctx.saved_tensors
         gradients = ctx.kept.take((rows, weight, bias, target), ctx.options, ctx.needs, dloss)
         head, options, dtype = Head(weight, bias, ctx.needs), ctx.options, ctx.dtype

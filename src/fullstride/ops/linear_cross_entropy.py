@@ -18,7 +18,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._products import backend, biased_product, product
@@ -231,6 +230,15 @@ class KeptGradients:
         return gradients if factor == 1 else gradients.times(factor)
 
 
+def refuse_create_graph() -> None:
+    """once_differentiable is not enough: it lets pass what depends on the inputs but not on the incoming gradient."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "the fused head and loss cannot be differentiated twice, and create_graph=True asks for that; compute the"
+            " logits first (logits = logits + 0), then torch's own loss is taken"
+        )
+
+
 class LinearCrossEntropyFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, options):  # type: ignore[no-untyped-def]
@@ -243,8 +251,8 @@ class LinearCrossEntropyFunction(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
+        refuse_create_graph()
         # Autograd rounds an fp32 gradient to the dtype of its tensor, unless that one's grad_dtype allows fp32.
         return *ctx.kept.take(ctx.saved_tensors, ctx.options, ctx.needs, dloss), None, None
 
