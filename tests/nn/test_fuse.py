@@ -439,6 +439,19 @@ def test_torch_compile_sees_the_original(kind, x, calls):
     assert not calls
 
 
+def test_torch_compile_may_break_its_graph_in_a_submodule(x):
+    class Breaks(nn.Linear):
+        def forward(self, input):
+            torch._dynamo.graph_break()
+            return F.linear(input, self.weight, self.bias)
+
+    model = ModuleActivation()
+    model.b = Breaks(12, 8)
+    expected = outcome(model, x)
+    assert fuse(model) == Fused("Linear + GELU")
+    assert_same(outcome(torch.compile(model, backend="eager"), x), expected)
+
+
 def test_torch_compile_sees_an_ordinary_sequence(x, calls):
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU())
     expected = outcome(model, x)

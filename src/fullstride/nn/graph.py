@@ -116,25 +116,26 @@ class GraphForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or kwargs or not all(type(x) in PLAIN for x in args):
-            return self.original(*args, **kwargs)
+            return self.original(self.module, *args, **kwargs)
         if self.plan is None:
             try:
                 self.plan = make_plan(self.module, self.name)
             except Inexact:  # it was not where it was saved: the class is another one here
                 del self.module.__dict__[self.name]
-                return self.original(*args)
+                return self.original(self.module, *args)
         if len(args) != self.plan.num_inputs or not self.plan.holds(self.module, self.name):
-            return self.original(*args)
+            return self.original(self.module, *args)
         return self.plan.run(self.module, *args)
 
     @property
     def original(self) -> Callable[..., Any]:
-        return getattr(type(self.module), self.name).__get__(self.module)
+        """Not bound: where torch.compile breaks its graph it makes `module.forward` of a bound method, which is self."""
+        return getattr(type(self.module), self.name)
 
     @property
     def __signature__(self) -> inspect.Signature:
         """Some trainers look at the names of a model's arguments."""
-        return inspect.signature(self.original)
+        return inspect.signature(self.original.__get__(self.module))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module, "name": self.name, "plan": None}
