@@ -56,18 +56,23 @@ class PreparedForward:
         self.inner: Callable[..., Any] | None = module.__dict__.get("forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        forward = self.inner or type(self.module).forward.__get__(self.module)
         if torch.compiler.is_compiling():
             if self.setting.dtype is None or not self.is_root:
-                return forward(*args, **kwargs)
+                return self._forward(*args, **kwargs)
             with torch.autocast("cpu", self.setting.dtype):
-                return to_fp32(forward(*args, **kwargs))
+                return to_fp32(self._forward(*args, **kwargs))
         with fast(self.setting):
-            y = forward(*args, **kwargs)
+            y = self._forward(*args, **kwargs)
         if not self.is_root or self.setting.dtype is None:
             return y
         y = to_fp32(y)
         return y if self.setting.scaler is None else _scaled(y, self.setting.scaler)
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.inner is not None:
+            return self.inner(*args, **kwargs)
+        # Not a bound method: where torch.compile breaks its graph it makes `module.forward` of that, which is self.
+        return type(self.module).forward(self.module, *args, **kwargs)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
