@@ -87,15 +87,46 @@ FS_INLINE void load_columns(const T* from, int64_t stride, int64_t rows, vfloat 
 FS_INLINE float as_float(float x) { return x; }
 FS_INLINE float as_float(bf16 x) { return bf16_to_float(x); }
 
+// ---- reading ahead --------------------------------------------------------------------------------------------
+
+// The lines of a part of a matrix, to be asked for a few at a time while something else is computed.
+class Ahead {
+ public:
+  // Nothing if the part is not dense in one direction.
+  Ahead(const void* data, int64_t row, int64_t col, int64_t rows, int64_t cols, int64_t element) {
+    if (!data || (row != 1 && col != 1)) return;
+    const bool by_rows = col == 1;
+    at_ = static_cast<const char*>(data);
+    stride_ = (by_rows ? row : col) * element;
+    left_ = by_rows ? rows : cols;
+    lines_ = ((by_rows ? cols : rows) * element + 63) / 64;
+  }
+  int64_t lines() const { return left_ * lines_; }
+  FS_INLINE void fetch(int64_t count) {
+    for (int64_t i = 0; i < count && left_ > 0; ++i) {
+      __builtin_prefetch(at_ + 64 * line_, 0, 2);
+      if (++line_ < lines_) continue;
+      line_ = 0;
+      at_ += stride_;
+      --left_;
+    }
+  }
+
+ private:
+  const char* at_ = nullptr;
+  int64_t stride_ = 0, left_ = 0, lines_ = 0, line_ = 0;
+};
+
 // ---- panels -------------------------------------------------------------------------------------------------
 
 // Rows cut into panels of nearly equal height: a last panel of one or two rows would leave the multiply-adds waiting.
 struct Panels {
-  int64_t rows, count;
+  int64_t rows, count, least, higher;  // `higher` panels of least + 1 rows, then those of `least`
 
-  Panels(int64_t rows, int64_t most) : rows(rows), count((rows + most - 1) / most) {}
-  int64_t begin(int64_t panel) const { return rows * panel / count; }
-  int64_t height(int64_t panel) const { return begin(panel + 1) - begin(panel); }
+  Panels(int64_t rows, int64_t most)
+      : rows(rows), count((rows + most - 1) / most), least(rows / count), higher(rows % count) {}
+  FS_INLINE int64_t begin(int64_t panel) const { return panel * least + min_of(panel, higher); }
+  FS_INLINE int64_t height(int64_t panel) const { return least + (panel < higher); }
 };
 
 // Elements stand by row in memory: four columns at a time are turned. Whole vectors are stored, and what stands behind

@@ -30,17 +30,25 @@ constexpr int64_t kTileSize = kTileRows * kTileCols;
 // sums: [kRows][kTileCols].
 template <int kRows>
 void multiply_tile(int64_t depth, const float* a, const float* b, float* sums, bool fresh) {
+  // Without the pragma GCC 12 takes the sums through the stack before and after the loop.
   vfloat s[kRows][kTileVectors];
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v)
       s[r][v] = fresh ? vfloat{} : load(sums + r * kTileCols + v * kWidth, All{});
   for (int64_t k = 0; k < depth; ++k, a += kRows, b += kTileCols) {
     vfloat row[kTileVectors];
+#pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) row[v] = load(b + v * kWidth, All{});
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
       for (int v = 0; v < kTileVectors; ++v) s[r][v] += row[v] * a[r];
   }
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
     for (int v = 0; v < kTileVectors; ++v) store(sums + r * kTileCols + v * kWidth, s[r][v], All{});
 }
 

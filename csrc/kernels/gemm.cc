@@ -102,7 +102,7 @@ struct Sums {
 struct Product {
   Shape shape;
   const void *a, *b;
-  int64_t a_row, a_col, b_row, b_col, c_row;
+  int64_t a_row, a_col, b_row, b_col, c_row, b_element;
   void *c, *pre;
   bool accumulate;
   PackRows pack_a;
@@ -111,6 +111,13 @@ struct Product {
   // Scratch: the packed rows of A, the bias in fp32, and for each thread a chunk of B.
   float *packed_a, *bias, *chunks, *sums;
   int64_t chunk_size, sums_size;  // a thread; sums_size 0: one for all, over all columns
+
+  // What will be packed for a part of the depth and a chunk of columns.
+  Ahead ahead(int64_t part, int64_t first_panel, int64_t last_panel) const {
+    const int64_t begin = shape.part(part), col = first_panel * kTileCols;
+    return Ahead(static_cast<const char*>(b) + (begin * b_row + col * b_col) * b_element, b_row, b_col,
+                 shape.part(part + 1) - begin, min_of(shape.n, last_panel * kTileCols) - col, b_element);
+  }
 
   // Parts first .. last of the depth for a thread's block of C, out of rows row_begin .. of the matrix.
   void multiply_block(int64_t row_begin, const Panels& panels, int64_t row_first, int64_t row_last, int64_t col_first,
@@ -127,11 +134,16 @@ struct Product {
         const int64_t stride = depth * kTileCols + 16;
         pack_b(b, b_row, b_col, begin, col, cols, depth, stride, chunk);
         const float* rows = packed_a + panels.rows * (begin - shape.part(part_first));
+        Ahead next = part + 1 < part_last ? ahead(part + 1, q, q_end)
+                     : q_end < col_last   ? ahead(part_first, q_end, min_of(col_last, q_end + kChunkPanels))
+                                          : Ahead(nullptr, 0, 0, 0, 0, 0);
+        const int64_t lines = next.lines() / ((q_end - q) * (row_last - row_first)) + 1;
         for (int64_t block = row_first; block < row_last; block += kBlockPanels)
           for (int64_t panel = q; panel < q_end; ++panel)
             for (int64_t p = block; p < min_of(row_last, block + kBlockPanels); ++p) {
               const int64_t row = panels.begin(p), height = panels.height(p);
               float* tile = kept.tile(panel, row);
+              next.fetch(lines);
               Tiles::functions[height - 1](depth, rows + row * depth, chunk + (panel - q) * stride, tile, part == 0);
               if (part + 1 == shape.num_parts())
                 finish_c(tile, bias + panel * kTileCols, c, pre, c_row, accumulate,
@@ -203,6 +215,7 @@ FS_DEFINE(gemm)(const void* a, const void* b, const void* bias, void* c, void* p
   product.b_row = b_row_stride;
   product.b_col = b_col_stride;
   product.c_row = c_row_stride;
+  product.b_element = b_dtype == FS_F32 ? 4 : 2;
   product.c = c;
   product.pre = pre;
   product.accumulate = accumulate;

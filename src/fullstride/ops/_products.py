@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _native
 from ._tensors import KERNEL_DTYPES
-from .gemm import gemm
+from .gemm import multiply
 
 BACKENDS = ("torch", "onednn", "native")
 _backends = dict.fromkeys(KERNEL_DTYPES, "torch")
@@ -67,7 +67,9 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or a.dtype
     name = _backends[a.dtype]
     if name == "native":
-        return gemm(a, b, dtype=dtype)
+        result = a.new_empty(a.shape[0], b.shape[1], dtype=dtype)
+        multiply(a, b, result)
+        return result
     result = _onednn(a, b, None) if name == "onednn" and a.numel() and b.numel() else torch.mm(a, b)
     return result if result.dtype is dtype else result.to(dtype)
 
@@ -81,7 +83,9 @@ def biased_product(a: Tensor, b: Tensor, bias: Tensor | None, activation: str, p
     """activation(a b + bias), for which fuses() said yes. pre, for "native": where to put a b + bias, too."""
     name = _backends[a.dtype]
     if name == "native":
-        return gemm(a, b, bias=bias, activation=activation, pre=pre)
+        result = a.new_empty(a.shape[0], b.shape[1])
+        multiply(a, b, result, bias, activation, pre)
+        return result
     if name == "onednn" and a.numel() and b.numel():
         return _onednn(a, b, bias)
     return torch.mm(a, b) if bias is None else torch.addmm(bias, a, b)

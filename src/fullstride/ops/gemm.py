@@ -46,14 +46,23 @@ def gemm(
     same_layout = pre is None or (pre.dtype is out.dtype and pre.stride(0) == out.stride(0))
     if not (takes_kernel(a) and takes_kernel(b) and takes_kernel(bias) and takes_kernel(out, pre) and same_layout):
         return _by_reference(a, b, out, bias, activation, pre, accumulate)
-    bias = contiguous(bias)
-    _native.kernels.gemm(
-        a.data_ptr(), b.data_ptr(), pointer(bias), out.data_ptr(), pointer(pre), m, n, a.shape[1],
-        a.stride(0), a.stride(1), b.stride(0), b.stride(1), out.stride(0), accumulate, ACTIVATIONS[activation],
-        kernel_dtype(a), kernel_dtype(b), kernel_dtype(out), 0 if bias is None else kernel_dtype(bias),
-    )  # fmt: skip
+    multiply(a, b, out, bias, activation, pre, accumulate)
     mark_written([out] if pre is None else [out, pre])
     return out
+
+
+def multiply(
+    a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None = None, activation: str = "none", pre: Tensor | None = None,
+    accumulate: bool = False,
+) -> None:  # fmt: skip
+    """gemm() for tensors that were checked already, to be written where autograd need not know."""
+    bias = contiguous(bias)
+    (m, k), n = a.shape, b.shape[1]
+    _native.kernels.gemm(
+        a.data_ptr(), b.data_ptr(), pointer(bias), out.data_ptr(), pointer(pre), m, n, k, *a.stride(), *b.stride(),
+        out.stride(0), accumulate, ACTIVATIONS[activation], kernel_dtype(a), kernel_dtype(b), kernel_dtype(out),
+        0 if bias is None else kernel_dtype(bias),
+    )  # fmt: skip
 
 
 def _by_reference(
