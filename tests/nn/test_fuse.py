@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from fullstride.nn import graph, rewrite
+from fullstride.nn import rewrite
 from fullstride.nn.fuse import Fused, NotFused, Sequential, fuse, unfuse
 
 SCALE = 2.0
@@ -439,6 +439,7 @@ def test_torch_compile_sees_the_original(kind, x, calls):
     assert not calls
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile looks at it
 def test_torch_compile_may_break_its_graph_in_a_submodule(x):
     class Breaks(nn.Linear):
         def forward(self, input):
@@ -525,7 +526,7 @@ def test_a_class_changed_since_saving_runs_as_it_is_now(x, monkeypatch):
     monkeypatch.setattr(ModuleActivation, "forward", Branches.forward)
     twin = pickle.loads(saved)
     torch.testing.assert_close(twin(x), Branches.forward(twin, x))
-    assert not isinstance(twin.__dict__.get("forward"), graph.GraphForward)
+    assert twin.__dict__["forward"].plan is None
 
 
 def test_the_fused_sequence_pickles():

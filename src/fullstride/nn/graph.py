@@ -7,6 +7,7 @@ it was: the same submodules, of the same kind, without hooks. Otherwise, and und
 import inspect
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,23 +114,23 @@ class GraphForward:
     def __init__(self, module: nn.Module, name: str, plan: Plan) -> None:
         self.module, self.name = module, name
         self.plan: Plan | None = plan
+        self.is_planned = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or kwargs or not all(type(x) in PLAIN for x in args):
             return self.original(self.module, *args, **kwargs)
-        if self.plan is None:
-            try:
+        if not self.is_planned:
+            self.is_planned = True
+            with suppress(Inexact):  # the class may have been another one where this was saved
                 self.plan = make_plan(self.module, self.name)
-            except Inexact:  # it was not where it was saved: the class is another one here
-                del self.module.__dict__[self.name]
-                return self.original(self.module, *args)
-        if len(args) != self.plan.num_inputs or not self.plan.holds(self.module, self.name):
+        plan = self.plan
+        if plan is None or len(args) != plan.num_inputs or not plan.holds(self.module, self.name):
             return self.original(self.module, *args)
-        return self.plan.run(self.module, *args)
+        return plan.run(self.module, *args)
 
     @property
     def original(self) -> Callable[..., Any]:
-        """Not bound: where torch.compile breaks its graph it makes `module.forward` of a bound method, which is self."""
+        """Not bound: where torch.compile breaks its graph it makes `module.forward` of a bound method: that is self."""
         return getattr(type(self.module), self.name)
 
     @property
@@ -138,4 +139,4 @@ class GraphForward:
         return inspect.signature(self.original.__get__(self.module))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"module": self.module, "name": self.name, "plan": None}
+        return {"module": self.module, "name": self.name, "plan": None, "is_planned": False}
