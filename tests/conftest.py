@@ -25,3 +25,11 @@ def num_threads():
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """What is measured once is measured once for all tests, and not kept for the user who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FULLSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

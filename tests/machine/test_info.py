@@ -1,7 +1,7 @@
 import json
 
 from fullstride import _native
-from fullstride.machine import info
+from fullstride.machine import info, products
 
 MKL = """PyTorch built with:
   - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
@@ -37,9 +37,19 @@ def test_facts_are_plain_data_and_become_text():
 
 def test_unknown_values_are_said_to_be_unknown():
     facts = info.collect(measure=False)
-    facts["memory"] |= {"total": None, "limit": 3 << 29, "huge_pages": None, "resident": None}
+    facts["memory"] |= {"total": None, "limit": 3 << 29, "huge_pages": None}
+    facts["products"] = None
     facts["cores"]["quota"] = 1.5
     facts["kernels"] = {"library": None, "isas": {}, "isa": "torch"}
     text = info.as_text(facts)
     for part in ("unknown, 1.5 GiB allowed by cgroup", "huge pages unknown", "1.5 by cgroup quota", "references serve"):
         assert part in text
+    assert "precision    not measured on this machine yet" in text
+
+
+def test_precision_that_auto_takes_is_shown_with_its_reason(monkeypatch):
+    choice = products.Choice("bf16", "bf16 products are twice as fast", {"float32": "onednn"}, {"fp32": {"torch": 1.0}})
+    monkeypatch.setattr(products, "recall", lambda: choice)
+    facts = info.collect(measure=False)
+    assert facts["products"]["backends"] == {"float32": "onednn"}
+    assert "precision    auto takes bf16: bf16 products are twice as fast" in info.as_text(facts)

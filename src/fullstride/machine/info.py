@@ -8,9 +8,10 @@ collect() gives, all sizes in bytes:
     cores       logical, physical, threads_per_core, affinity, quota (null: none), usable, load (of the last minute)
     caches      list of level, kind, bytes, num_sharing, num_instances
     numa        list of number, cpus, memory_bytes
-    memory      total, limit (by cgroup, null: none), huge_pages, allocator, resident, peak
+    memory      total, limit (by cgroup, null: none), huge_pages, allocator, resident, peak, status (lines)
     kernels     library (null: none), isas (variant -> whether it runs here), isa (the one chosen)
     torch       version, blas, onednn, cpu_capability, openmp (runtimes mapped), threads
+    products    precision that "auto" takes, reason, backends, rates (see products.py); null when not measured yet
     measured    gflops (by precision), gigabytes_per_second (by mix: see probe.py); absent when not asked for
 """
 
@@ -23,7 +24,7 @@ from typing import Any
 import torch
 
 from .. import __version__, _native, _source
-from . import cpu, memory, probe
+from . import cpu, memory, probe, products
 from .memory import as_size
 
 
@@ -44,6 +45,7 @@ def collect(measure: bool = True) -> dict[str, Any]:
         "memory": {
             "total": machine.memory_bytes, "limit": machine.memory_limit_bytes, "huge_pages": memory.huge_pages(),
             "allocator": memory.allocator(), "resident": memory.resident_bytes(), "peak": memory.peak_bytes(),
+            "status": memory.status(),
         },
         "kernels": {
             "library": _native.library()._name if isas else None, "isas": isas, "isa": _native.isa(),
@@ -53,6 +55,8 @@ def collect(measure: bool = True) -> dict[str, Any]:
             "openmp": openmp_runtimes(), "threads": torch.get_num_threads(),
         },
     }  # fmt: skip
+    choice = products.choose() if measure else products.recall()
+    facts["products"] = None if choice is None else asdict(choice)
     if measure:
         facts["measured"] = {
             "gflops": probe.products(),
@@ -110,11 +114,14 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
     lines += [
         ("memory", f"{as_size(store['total'])}{limit}"),
         ("", f"huge pages {store['huge_pages'] or 'unknown'}, {store['allocator']}"),
-        ("", f"this process holds {as_size(store['resident'])}, at most {as_size(store['peak'])}"),
+        *(("", line) for line in store["status"]),
         ("kernels", _kernels(kernels)),
         ("torch", f"{engine['version']}, BLAS {engine['blas']}, oneDNN {engine['onednn']}, {engine['cpu_capability']}"),
         ("", f"{engine['threads']} threads, OpenMP {', '.join(Path(x).name for x in engine['openmp']) or 'unknown'}"),
     ]
+    choice = facts["products"]
+    unknown = "not measured on this machine yet; leave --no-measure out"
+    lines.append(("precision", f"auto takes {choice['precision']}: {choice['reason']}" if choice else unknown))
     if "measured" in facts:
         lines += _measured(facts["measured"])
     return lines
