@@ -8,8 +8,8 @@ from fullstride.ops.attention import attention, attention_reference
 
 from .cases import assert_close, for_dtypes, gradients, off_by_one, random, strided
 
-# Roundings of the dtype. In bf16 `out` is rounded before backward takes sum(dout * out) from it, so that dq and dk carry
-# its error times the size of dout and k; dv does not.
+# Roundings of the dtype. In bf16 `out` is rounded before backward takes sum(dout * out) from it, so that dq and dk
+# carry its error times the size of dout and k; dv does not.
 ULPS = {torch.float32: 24, torch.bfloat16: 4}
 
 # (queries, keys): one, odd, around a block of 64, several blocks, fewer queries than keys and more.
@@ -178,7 +178,8 @@ def test_infinite_values_and_scores_are_as_in_torch(isa):
     k[1, 0, 4, 0] = math.inf
     expected = F.scaled_dot_product_attention(q, k, v)
     assert_close(attention(q, k, v), expected, ulps=24)
-    assert expected.isinf().any() and expected.isnan().any()
+    assert expected.isinf().any()
+    assert expected.isnan().any()
 
 
 # ---- layouts -----------------------------------------------------------------------------------------------
@@ -256,7 +257,8 @@ def test_dropout_rate_is_within_four_sigma(isa):
 
 def test_dropout_of_all_gives_zeros(isa):
     (out,), grads = gradients(lambda *x: attention(*x, dropout_p=1.0), inputs(20, 20))
-    assert (out == 0).all() and all((dx == 0).all() for dx in grads)
+    assert (out == 0).all()
+    assert all((dx == 0).all() for dx in grads)
 
 
 # ---- threads -----------------------------------------------------------------------------------------------

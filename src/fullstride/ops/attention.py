@@ -126,7 +126,8 @@ def attention(
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"attention: expected a probability dropout_p from 0 to 1, got {dropout_p}")
     if torch.is_autocast_enabled("cpu"):
-        q, k, v, mask = (_autocast(x) for x in (q, k, v, mask))
+        q, k, v = _autocast(q), _autocast(k), _autocast(v)
+        mask = None if mask is None else _autocast(mask)
     if not (takes_kernel(q, k, v) and _takes_mask(mask) and _shapes_fit(q, k, v, enable_gqa)):
         return F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
@@ -151,9 +152,9 @@ def _scale(q: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
-def _autocast(x: Tensor | None) -> Tensor | None:
+def _autocast(x: Tensor) -> Tensor:
     """As torch casts the arguments of attention: floating point on the CPU, but not fp64."""
-    if x is None or not x.is_cpu or not x.is_floating_point() or x.dtype == torch.float64:
+    if not x.is_cpu or not x.is_floating_point() or x.dtype == torch.float64:
         return x
     return x.to(torch.get_autocast_dtype("cpu"))
 

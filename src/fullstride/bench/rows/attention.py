@@ -21,23 +21,24 @@ def rows() -> Iterator[Row]:
 
 
 def _row(
-    case: str, length: int, dtype: torch.dtype, target: float | None, is_causal: bool = False, mask: Tensor | None = None
-) -> Row:
+    case: str, length: int, dtype: torch.dtype, target: float | None, is_causal: bool = False,
+    mask: Tensor | None = None,
+) -> Row:  # fmt: skip
     """In the layout that the projections of a transformer leave: [batch, length, heads, dim], transposed."""
     q, k, v, gradient = torch.randn(4, BATCH, length, HEADS, DIM).to(dtype).transpose(2, 3)
     for x in (q, k, v):
         x.requires_grad_()
+
+    def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, mask=mask, is_causal=is_causal)
+
+    def torchs(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal)
+
     return Row(
         op="attention",
         case=f"{case} forward+backward {BATCH} x {HEADS} x {length} x {DIM}",
-        ours=forward_backward(
-            lambda q, k, v: attention(q, k, v, mask=mask, is_causal=is_causal), q, k, v, gradient=gradient
-        ),
-        peers={
-            "torch": forward_backward(
-                lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal),
-                q, k, v, gradient=gradient,
-            )  # fmt: skip
-        },
+        ours=forward_backward(ours, q, k, v, gradient=gradient),
+        peers={"torch": forward_backward(torchs, q, k, v, gradient=gradient)},
         targets={} if target is None else {"torch": target},
     )
