@@ -42,6 +42,18 @@ def test_momentum_switched_on_and_off_later_follows_torch(dampening):
     assert_close(ours, torchs)
 
 
+def test_momentum_begins_with_the_first_gradient_even_after_loading():
+    ours, torchs = parameters(), parameters()
+    for optimizer, params in ((SGD(ours, lr=1e-2), ours), (torch.optim.SGD(torchs, lr=1e-2), torchs)):
+        run(optimizer, params, range(2))
+        optimizer.param_groups[0].update(momentum=0.9, dampening=0.5)
+        optimizer.zero_grad()
+        run(optimizer, params[1:], range(2, 5))  # params[0] may have a buffer now, but has had no gradient for it
+        optimizer.load_state_dict(optimizer.state_dict())
+        run(optimizer, params, range(5, 10))
+    assert_close(ours, torchs)
+
+
 def test_without_momentum_there_is_no_state_but_the_step():
     params = parameters()
     optimizer = SGD(params, lr=1e-2)

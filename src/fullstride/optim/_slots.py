@@ -132,7 +132,8 @@ def _step_so_far(state: dict[str, Any], names: Names) -> int:
     keys = [key for name, key in names if name == "m"]
     if keys and state.get(keys[0]) is None:
         return 0
-    return int(state.get("step") or (1 if keys else 0))
+    step = state.get("step")
+    return int(step) if step is not None else 1 if keys else 0
 
 
 def check_parameter(p: Tensor) -> None:

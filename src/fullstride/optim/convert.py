@@ -85,6 +85,8 @@ def to_torch(optimizer: Any) -> Any:
             if isinstance(state.get(key), Tensor):
                 state[key] = load_state(state, key, root).to(p.dtype)
                 state.pop(f"{key}_scale", None)
+        if state.get("step") == 0:
+            state.pop("momentum_buffer", None)  # torch takes one that is there for the mean of earlier gradients
         if "step" in state:
             state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")
     scheduled = _take_off_schedulers(optimizer)
