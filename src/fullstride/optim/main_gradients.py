@@ -23,7 +23,7 @@ def keep_main_gradients(params: Iterable[Tensor]) -> None:
     for p in params:
         if p.dtype is not torch.bfloat16 or not p.requires_grad or not p.is_leaf or p in _handles:
             continue
-        if not hasattr(p, "grad_dtype"):  # torch before 2.10
+        if not hasattr(p, "grad_dtype"):  # an older torch
             warnings.warn("fullstride: this torch sums gradients of bf16 parameters in bf16; update it", stacklevel=2)
             return
         p.grad_dtype = None  # any
