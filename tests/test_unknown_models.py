@@ -14,7 +14,8 @@ from tests.nn.models import CASES
 
 NUM_STEPS = 100
 BANDS = {"fp32": 1e-4, "bf16": 5e-2}
-"""Of the loss of stock fp32 PyTorch at the same step. Measured: up to 1e-5 (LSTM) and 1.7e-2 (LSTM, Llama)."""
+"""How far a step's loss may be from that of stock fp32 PyTorch, as a share of the first loss. Measured: up to 7e-6
+(ResNet, LSTM) and 1.6e-2 (LSTM, ViT)."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +46,9 @@ def stock_losses(name):
     return train(CASES[name], *make(name), range(NUM_STEPS))
 
 
-def assert_follows(losses, stock, precision):
-    torch.testing.assert_close(losses, stock, rtol=BANDS[precision], atol=0)
+def assert_follows(losses, name, steps, precision):
+    stock = stock_losses(name)
+    torch.testing.assert_close(losses, stock[steps], rtol=0, atol=BANDS[precision] * stock[0].item())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -61,7 +63,7 @@ def test_stock_pytorch_learns(name):
 def test_loss_follows_stock_fp32(name, precision):
     model, optimizer = fullstride.prepare(*make(name), precision=precision, threads=1)
     losses = train(CASES[name], model, optimizer, range(NUM_STEPS))
-    assert_follows(losses, stock_losses(name), precision)
+    assert_follows(losses, name, slice(NUM_STEPS), precision)
 
 
 @pytest.mark.parametrize("precision", BANDS)
@@ -78,4 +80,4 @@ def test_restored_weights_continue_in_stock_pytorch(name, precision):
     assert {key: t.dtype for key, t in trained.items()} == {key: t.dtype for key, t in stock.state_dict().items()}
     assert all(torch.equal(t, trained[key]) for key, t in model.state_dict().items())
     losses = train(CASES[name], model, optimizer.to_torch(), range(20, 30))
-    assert_follows(losses, stock_losses(name)[20:30], precision)
+    assert_follows(losses, name, slice(20, 30), precision)
