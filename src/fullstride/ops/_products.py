@@ -74,6 +74,21 @@ def product(a: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     return result if result.dtype is dtype else result.to(dtype)
 
 
+def add_product(out: Tensor, a: Tensor, b: Tensor) -> bool:
+    """out += a b in one pass. False, and nothing is done, where that cannot be."""
+    plain = type(out) is Tensor and out.is_cpu and out.layout is torch.strided
+    if not plain or out.dtype is not torch.float32 or out.stride(1) != 1:
+        return False
+    name = _backends[a.dtype]
+    if name == "native":
+        multiply(a, b, out, accumulate=True)
+    elif name == "torch" and a.dtype is torch.float32:
+        out.addmm_(a, b)
+    else:
+        return False
+    return True
+
+
 def fuses(dtype: torch.dtype, activation: str, bias: Tensor | None) -> bool:
     """Whether biased_product can do it all in this dtype and give what a backward pass needs."""
     return _backends[dtype] == "native" or (activation == "none" and (bias is None or bias.dtype is dtype))
