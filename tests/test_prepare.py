@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import fullstride
 from fullstride.nn import functional
+from fullstride.optim.freezing import DynamicFreezer
 
 PRECISIONS = ["fp32", "bf16"]
 DUPLICATES = [
@@ -352,6 +353,16 @@ def no_parameters_in_a_group() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, optimizer
 
 
+def half_frozen() -> nn.Module:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    freezer = DynamicFreezer(model, threshold=1e9, patience=1)
+    for _ in range(3):
+        model(torch.randn(2, 3)).sum().backward()
+        freezer.step()
+    assert not model[0].weight.requires_grad
+    return model
+
+
 BAD: dict[str, tuple[Any, ...]] = {
     "no module": (lambda: ("model", None), {}, TypeError, "expected a torch.nn.Module, got str"),
     "no optimizer": (lambda: (make()[0], 3), {}, TypeError, "expected a torch.optim.Optimizer, got int"),
@@ -360,6 +371,7 @@ BAD: dict[str, tuple[Any, ...]] = {
     "a prepared part": (lambda: (nn.Sequential(prepared()), None), {}, ValueError, "its part '0' is prepared already"),
     "complex parameters": (lambda: (odd_parameter(torch.complex64), None), {}, ValueError, "complex64"),
     "integer parameters": (lambda: (odd_parameter(torch.int64), None), {}, ValueError, "int64"),
+    "a half-frozen model": (lambda: (half_frozen(), None), {}, ValueError, "frozen in part by a DynamicFreezer"),
     "an empty group": (no_parameters_in_a_group, {}, ValueError, "got none in group 1"),
     "precision": (make, {"precision": "int4"}, ValueError, "expected precision to be one of auto, fp32, bf16, fp16"),
     "state precision": (make, {"state_precision": "4bit"}, ValueError, "expected state_precision"),

@@ -171,7 +171,7 @@ def _check(
         if "_preparation" in module.__dict__:
             what = f"its part {name!r}" if name else "the model"
             raise ValueError(f"prepare: {what} is prepared already; use it as it is, or restore() it first")
-        if "_frozen_by" in module.__dict__:
+        if "_frozen_stages" in module.__dict__:
             raise ValueError(
                 f"prepare: {name or 'the model'} is frozen in part by a DynamicFreezer; thaw it, or prepare it before"
             )

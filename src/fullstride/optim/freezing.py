@@ -152,6 +152,7 @@ class DynamicFreezer:
         for handle in self._detaching:
             handle.remove()
         self._frozen, self._detaching = [], []
+        self.model.__dict__.pop("_frozen_stages", None)
         if had_frozen:
             self.thaws += 1
             for watched in self._watched:
@@ -261,6 +262,7 @@ class DynamicFreezer:
             parameter.requires_grad_(False)
             parameter.grad = None
         self._frozen.append(mine)
+        self.model.__dict__["_frozen_stages"] = len(self._frozen)  # prepare() asks
         for name in watched.stage.detach:
             self._detaching.append(self.model.get_submodule(name).register_forward_hook(_detach_output))
 
