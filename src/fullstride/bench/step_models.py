@@ -63,30 +63,47 @@ def classification_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Ten
     return nn.CrossEntropyLoss()(model(inputs), labels)
 
 
-class LlamaBlock(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
+class LlamaAttention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.attention_norm = nn.RMSNorm(width, eps=1e-6)
         self.query = nn.Linear(width, width, bias=False)
         self.key = nn.Linear(width, width, bias=False)
         self.value = nn.Linear(width, width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
-        self.mlp_norm = nn.RMSNorm(width, eps=1e-6)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.query(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        k = self.key(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        v = self.value(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        x = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.output(x.transpose(1, 2).reshape(batch, length, width))
+
+
+class LlamaMLP(nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
         self.gate = nn.Linear(width, hidden, bias=False)
         self.up = nn.Linear(width, hidden, bias=False)
         self.down = nn.Linear(hidden, width, bias=False)
 
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(width, eps=1e-6)
+        self.attention = LlamaAttention(width, heads)
+        self.mlp_norm = nn.RMSNorm(width, eps=1e-6)
+        self.mlp = LlamaMLP(width, hidden)
+
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        h = self.attention_norm(x)
-        q, k, v = (
-            linear(h).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (self.query, self.key, self.value)
-        )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        h = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.output(h.transpose(1, 2).flatten(2))
-        h = self.mlp_norm(x)
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        x = x + self.attention(self.attention_norm(x), cos, sin)
+        return x + self.mlp(self.mlp_norm(x))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -115,11 +132,29 @@ class Llama(nn.Module):
         for block in self.blocks:
             x = block(x, cos, sin)
         logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
 
 
 def llama_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
     return model(tokens, targets)
+
+
+class BertAttention(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.query(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        k = self.key(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        v = self.value(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        return self.output(x.transpose(1, 2).reshape(batch, length, width))
 
 
 class BertBlock(nn.Module):
@@ -127,11 +162,7 @@ class BertBlock(nn.Module):
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.dropout_p = heads, dropout
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
+        self.attention = BertAttention(width, heads, dropout)
         self.attention_norm = nn.LayerNorm(width, eps=1e-12)
         self.up = nn.Linear(width, hidden)
         self.down = nn.Linear(hidden, width)
@@ -139,11 +170,7 @@ class BertBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for linear in (self.query, self.key, self.value)
-        )
-        h = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout_p if self.training else 0.0)
-        x = self.attention_norm(x + self.dropout(self.output(h.transpose(1, 2).flatten(2))))
+        x = self.attention_norm(x + self.dropout(self.attention(x)))
         return self.mlp_norm(x + self.dropout(self.down(F.gelu(self.up(x)))))
 
 
