@@ -6,9 +6,11 @@
 
 namespace {
 
-// Multiplications that are worth a thread: see benchmarks/thresholds.md.
+// Multiplications that are worth a thread: they take 6 us on Zen 4, as 16384 elements of other kernels do; see
+// benchmarks/thresholds.md.
 constexpr int64_t kAttentionGrain = 1 << 18;
-constexpr int64_t kQueries = 64, kKeys = 64;  // of a block
+// Of a block. 48 to 128 gave the same speed within the noise, 32 was 10 % slower (Zen 4, AVX2, 64 to 1024 tokens).
+constexpr int64_t kQueries = 64, kKeys = 64;
 constexpr int64_t kBlockStride = kKeys + 16;
 static_assert(kQueries == kKeys && kQueries % kTileCols == 0);
 
@@ -390,7 +392,8 @@ FS_INLINE void backward_keys(const Attention& a, const Gradients& g, int64_t bat
 
 template <class T>
 FS_INLINE void sum_delta(const Attention& a, const Gradients& g, const void* out, float* delta) {
-  parallel_for(a.batch * a.heads * a.queries, grain_rows(kAttentionGrain, a.value_dim),
+  constexpr int64_t kPerElement = 16;  // multiplications that take as long as reading an element of both
+  parallel_for(a.batch * a.heads * a.queries, grain_rows(kAttentionGrain, kPerElement * a.value_dim),
                [&](int64_t begin, int64_t end, int) {
                  for (int64_t r = begin; r < end; ++r) {
                    const int64_t head = r / a.queries, query = r % a.queries;

@@ -10,7 +10,6 @@ zeros, as in torch.
 
 import ctypes
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +23,8 @@ from .dropout import scale as kept_scale
 from .dropout import threshold
 
 _BYTES = -1  # the mask_dtype of bool
+_SIZES = ctypes.c_int64 * 7
+_STRIDES = {count: ctypes.c_int64 * count for count in (16, 28)}  # of forward and of backward
 
 
 def attention_reference(
@@ -58,16 +59,8 @@ def _keep_mask(p: Tensor, dropout_p: float, seed: int) -> Tensor:
     return signed >= threshold(dropout_p) - (1 << 31)
 
 
-class _Options(NamedTuple):
-    """What goes to the kernels beside tensors."""
-
-    scale: float
-    is_causal: bool
-    seed: int
-    dropout_p: float
-
-    def arguments(self) -> tuple[float, bool, int, int, float]:
-        return self.scale, self.is_causal, self.seed, threshold(self.dropout_p), kept_scale(self.dropout_p)
+# What goes to the kernels beside tensors: scale, is_causal, seed, threshold and scale of dropout.
+_Options = tuple[float, bool, int, int, float]
 
 
 def _forward(
@@ -79,7 +72,7 @@ def _forward(
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32) if keep_lse else None
     _native.kernels.attention_forward(
         q.data_ptr(), k.data_ptr(), v.data_ptr(), pointer(mask), out.data_ptr(), pointer(lse),
-        _sizes(q, k, v), _strides(q, k, v, out, mask), *options.arguments(), kernel_dtype(q), _mask_dtype(mask),
+        _sizes(q, k, v), _strides(q, k, v, out, mask), *options, kernel_dtype(q), _mask_dtype(mask),
     )  # fmt: skip
     return out, lse
 
@@ -96,7 +89,7 @@ class AttentionFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dout):  # type: ignore[no-untyped-def]
         q, k, v, mask, out, lse = ctx.saved_tensors
-        dout = _with_dense_rows(dout)
+        dout = _kernel_layout(dout)
         delta = torch.empty_like(lse)
         gradients = [
             _gradient_like(x) if needed else None
@@ -106,7 +99,7 @@ class AttentionFunction(torch.autograd.Function):
             dout.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), pointer(mask), out.data_ptr(), lse.data_ptr(),
             delta.data_ptr(), *(pointer(x) for x in gradients),
             _sizes(q, k, v), _strides(q, k, v, out, mask, dout, *gradients),
-            *ctx.options.arguments(), kernel_dtype(q), _mask_dtype(mask),
+            *ctx.options, kernel_dtype(q), _mask_dtype(mask),
         )  # fmt: skip
         return *gradients, None, None
 
@@ -132,20 +125,21 @@ def attention(
         return F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    scores = *q.shape[:-1], k.shape[-2]
+    shape = q.shape[:-1]
     if mask is not None:
-        mask = _four_dimensions(_expand(mask, scores))
-    batches = q.shape[:-3]
-    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout_p else 0
-    options = _Options(_scale(q, scale), is_causal, seed, dropout_p)
-    q, k, v = (_with_dense_rows(_four_dimensions(x)) for x in (q, k, v))
+        mask = _four_dimensions(_expand(mask, (*shape, k.shape[-2])))
+    options: _Options = _scale(q, scale), is_causal, 0, 0, 1.0
+    if dropout_p:
+        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        options = *options[:2], seed, threshold(dropout_p), kept_scale(dropout_p)
+    q, k, v = _kernel_layout(q), _kernel_layout(k), _kernel_layout(v)
     if needs_grad(q, k, v):
         out = AttentionFunction.apply(q, k, v, mask, options)
     else:
         out, _ = _forward(q, k, v, mask, options, keep_lse=False)
-    if len(scores) == 4:
+    if len(shape) == 3:
         return out
-    return out.reshape(*scores[:-1], v.shape[-1]) if len(scores) < 4 else out.unflatten(0, batches)
+    return out.reshape(*shape, v.shape[-1]) if len(shape) < 3 else out.unflatten(0, shape[:-2])
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
@@ -202,7 +196,8 @@ def _four_dimensions(x: Tensor) -> Tensor:
     return x.flatten(0, -4) if x.dim() > 4 else x[(None,) * (4 - x.dim())]
 
 
-def _with_dense_rows(x: Tensor) -> Tensor:
+def _kernel_layout(x: Tensor) -> Tensor:
+    x = _four_dimensions(x)
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
@@ -217,15 +212,15 @@ def _mask_dtype(mask: Tensor | None) -> int:
 
 def _sizes(q: Tensor, k: Tensor, v: Tensor) -> ctypes.Array[ctypes.c_int64]:
     batch, heads, queries, dim = q.shape
-    return (ctypes.c_int64 * 7)(batch, heads, k.shape[1], queries, k.shape[2], dim, v.shape[3])
+    return _SIZES(batch, heads, k.shape[1], queries, k.shape[2], dim, v.shape[3])
 
 
 def _strides(
     q: Tensor, k: Tensor, v: Tensor, out: Tensor, mask: Tensor | None, *gradients: Tensor | None
 ) -> ctypes.Array[ctypes.c_int64]:
     """In the order of csrc/fullstride.h; zeros for what is absent."""
-    strides = [stride for x in (q, k, v, out) for stride in x.stride()[:3]]
+    strides = [*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *out.stride()[:3]]
     strides += (0, 0, 0, 0) if mask is None else mask.stride()
     for x in gradients:
         strides += (0, 0, 0) if x is None else x.stride()[:3]
-    return (ctypes.c_int64 * len(strides))(*strides)
+    return _STRIDES[len(strides)](*strides)
