@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import fullstride
+from fullstride import optim
 from fullstride.optim.freezing import DynamicFreezer
 
 
@@ -190,8 +192,6 @@ def test_backward_ends_at_the_first_layer_that_learns():
 
 
 def optimizers():
-    from fullstride import optim
-
     return {
         "torch AdamW": lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=0.1),
         "torch SGD": lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9, weight_decay=0.1),
@@ -246,17 +246,8 @@ def test_frozen_layers_and_their_state_do_not_move_and_groups_stay(kind):
     assert {name for name in before if name[:2] in ("0 ", "1 ", "2 ", "3 ")} <= {*same}
 
 
-@for_optimizers
-@pytest.mark.parametrize("num_batches", [1, 3])
-@pytest.mark.parametrize("save_at", [0, 6, 12, 17, 25])
-def test_an_interruption_does_not_change_the_run(kind, save_at, num_batches):
-    """Freezes at step 5, thaws at 10 and 20, freezes in between; saved before, between and after."""
-
-    def make():
-        model = mlp()
-        optimizer = optimizers()[kind](model.parameters())
-        return model, optimizer, DynamicFreezer(model, threshold=0.5, patience=3, thaw_every=10, thaw_on_rise=0.5)
-
+def assert_interruption_changes_nothing(make, save_at, num_batches):
+    """30 steps that freeze and thaw, against the same with everything made anew and loaded before step `save_at`."""
     run = make()
     frozen = set()
     for step in range(30):
@@ -281,11 +272,42 @@ def test_an_interruption_does_not_change_the_run(kind, save_at, num_batches):
     assert run[2].report() == resumed[2].report()
 
 
-def test_bf16_parameters_with_main_gradients_freeze_and_thaw():
-    from fullstride.optim import AdamW
+def thawing_freezer(model):
+    return DynamicFreezer(model, threshold=0.5, patience=3, thaw_every=10, thaw_on_rise=0.5)
 
+
+# Frozen after step 5 or so, thawed at 10, 20 and 30: before, frozen, thawed, frozen again.
+for_interruptions = pytest.mark.parametrize("save_at", [0, 6, 12, 17, 25])
+
+
+@for_optimizers
+@for_interruptions
+@pytest.mark.parametrize("num_batches", [1, 3])
+def test_an_interruption_does_not_change_the_run(kind, save_at, num_batches):
+    def make():
+        model = mlp()
+        return model, optimizers()[kind](model.parameters()), thawing_freezer(model)
+
+    assert_interruption_changes_nothing(make, save_at, num_batches)
+
+
+@for_interruptions
+def test_an_interruption_does_not_change_the_run_of_a_prepared_model(save_at):
+    """Split weights: the upper half in the model, the lower half and 8-bit states in the optimizer."""
+
+    def make():
+        model = mlp()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.1)
+        model, optimizer = fullstride.prepare(model, optimizer, precision="bf16", state_precision="8bit")
+        return model, optimizer, thawing_freezer(model)
+
+    assert_interruption_changes_nothing(make, save_at, num_batches=2)
+    assert make()[0][0].weight.dtype == torch.bfloat16
+
+
+def test_bf16_parameters_with_main_gradients_freeze_and_thaw():
     model = mlp().bfloat16()
-    optimizer = AdamW(model.parameters(), lr=0.01)
+    optimizer = optim.AdamW(model.parameters(), lr=0.01)
     freezer = DynamicFreezer(model, threshold=1e9, patience=2)
     x = batch()[0].bfloat16()
 
@@ -420,6 +442,14 @@ def test_a_tied_weight_belongs_to_its_last_user(functional):
     freezer = traced(Tied(functional), torch.tensor([1, 2]))
     assert layers_of(freezer) == [["embed", "blocks.0"], ["blocks.1"], [] if functional else ["head"]]
     assert parameters_of(freezer)[-1] == ["embed.weight"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("functional", [False, True])
+def test_a_tied_weight_of_a_prepared_model_belongs_to_its_last_user(functional, precision):
+    model = Tied(functional)
+    fullstride.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), precision=precision)
+    assert parameters_of(traced(model, torch.tensor([1, 2])))[-1] == ["embed.weight"]
 
 
 @pytest.mark.parametrize("functional", [False, True])
