@@ -81,3 +81,21 @@ def test_restored_weights_continue_in_stock_pytorch(name, precision):
     assert all(torch.equal(t, trained[key]) for key, t in model.state_dict().items())
     losses = train(CASES[name], model, optimizer.to_torch(), range(20, 30))
     assert_follows(losses, name, slice(20, 30), precision)
+
+
+@pytest.mark.parametrize("precision", BANDS)
+@pytest.mark.parametrize("name", ["llama", "whisper"])
+def test_gradient_checkpointing_follows_stock_fp32(name, precision):
+    model, optimizer = make(name)
+    model.gradient_checkpointing_enable()
+    model, optimizer = fullstride.prepare(model, optimizer, precision=precision, threads=1)
+    losses = train(CASES[name], model, optimizer, range(10))
+    assert_follows(losses, name, slice(10), precision)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch.compile looks at it
+def test_compiled_after_prepare_follows_stock_fp32():
+    """GPT-2, whose code breaks the graph of torch.compile in the middle."""
+    model, optimizer = fullstride.prepare(*make("gpt2"), precision="fp32", threads=1)
+    losses = train(CASES["gpt2"], torch.compile(model, backend="eager"), optimizer, range(4))
+    assert_follows(losses, "gpt2", slice(4), "fp32")
