@@ -123,6 +123,7 @@ struct Product {
   void multiply_block(int64_t row_begin, const Panels& panels, int64_t row_first, int64_t row_last, int64_t col_first,
                       int64_t col_last, int64_t part_first, int64_t part_last, int thread) const {
     float* chunk = chunks + thread * chunk_size;
+    if (row_first == row_last) return;  // more threads than panels
     for (int64_t q = col_first; q < col_last; q += kChunkPanels) {
       const int64_t q_end = min_of(col_last, q + kChunkPanels);
       const int64_t col = q * kTileCols, cols = min_of(shape.n, q_end * kTileCols) - col;
