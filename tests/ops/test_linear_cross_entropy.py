@@ -76,17 +76,19 @@ def test_label_smoothing_is_that_of_torch(small_chunks, reduction, smoothing):
     )
 
 
-@pytest.mark.parametrize("name", backends(torch.float32))
-def test_every_backend_gives_the_same(small_chunks, name):
-    hidden, weight, bias, target = inputs(10, 16, 33)
-    before = backend(torch.float32)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, dtype) for dtype in (torch.float32, torch.bfloat16) for name in backends(dtype)]
+)
+def test_every_backend_gives_the_same(small_chunks, name, dtype):
+    hidden, weight, bias, target = inputs(10, 16, 33, dtype=dtype)
+    before = backend(dtype)
     try:
-        set_backend(torch.float32, name)
+        set_backend(dtype, name)
         for b in (bias, None):
             actual = loss_and_gradients(linear_cross_entropy, hidden, weight, b, target)
-            assert_gradients(actual, in_double(hidden, weight, b, target), torch.float32)
+            assert_gradients(actual, in_double(hidden, weight, b, target), dtype)
     finally:
-        set_backend(torch.float32, before)
+        set_backend(dtype, before)
 
 
 def test_the_size_of_a_chunk_does_not_matter(monkeypatch):
