@@ -40,7 +40,7 @@ def _forward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """(y, saved, bias) for x: (rows, in). `keep`: saved, and the bias still to be added to it, are wanted."""
     bends = activation not in ("none", "relu")
-    if fuses(x.dtype, activation, bias):
+    if fuses(x, activation, bias):
         pre = x.new_empty(x.shape[0], weight.shape[0]) if keep and bends else None
         return biased_product(x, weight.t(), bias, activation, pre), pre, None
     z = product(x, weight.t())
