@@ -53,11 +53,10 @@ FS_INLINE const T* at(const void* x, const Strides& strides, int64_t batch, int6
   return static_cast<const T*>(x) + batch * strides.batch + head * strides.head + row * strides.row;
 }
 
-// Rows of a tensor to multiply with: itself if it is fp32 and needs no padding, else a copy in `buffer`.
+// Rows of a tensor to multiply with: a copy in `buffer`, for fp32 too. Read where they lie, rows at a distance of a power
+// of two share few cache sets: 0.87 of the speed backward with 8 or 32 heads of 128, the same with 12 of 64 (Zen 4).
 template <class T>
 FS_INLINE Right rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t cols, float* buffer) {
-  if constexpr (sizeof(T) == 4)
-    if (cols % kTileCols == 0) return {x, x_stride};
   const int64_t stride = tile_stride(padded(cols));
   load_tile(x, x_stride, rows, cols, buffer, stride);
   return {buffer, stride};
@@ -75,7 +74,7 @@ struct Arena {
 };
 
 // ---- forward -----------------------------------------------------------------------------------------------
-// Scores are kept by keys, scores[key][query]: q is transposed once for all keys, k and v are read as they lie, and
+// Scores are kept by keys, scores[key][query]: q is transposed once for all keys, k and v stay as they are, and
 // maxima and sums over keys are those of vectors of queries, without a reduction across lanes.
 
 struct ForwardTiles {
@@ -252,7 +251,7 @@ FS_DEFINE(attention_forward)(const void* q, const void* k, const void* v, const 
 
 // ---- backward ----------------------------------------------------------------------------------------------
 // Here keys are the outer loop and scores are kept by queries, scores[query][key]: k and v are transposed once for all
-// queries, and q and dout are read as they lie.
+// queries, and q and dout stay as they are.
 //     P = e^(scale q k^T - lse)   dV = P^T dout   dP = dout v^T   dS = P (dP - delta)   dK = dS^T q   dQ = dS k
 
 namespace {
