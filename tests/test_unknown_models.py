@@ -43,7 +43,8 @@ def make(name):
 
 @cache
 def stock_losses(name):
-    return train(CASES[name], *make(name), range(NUM_STEPS))
+    model, optimizer = make(name)
+    return train(CASES[name], model, optimizer, range(NUM_STEPS))
 
 
 def assert_follows(losses, name, steps, precision):

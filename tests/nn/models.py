@@ -69,8 +69,9 @@ def bert() -> nn.Module:
 def vit() -> nn.Module:
     config = transformers.ViTConfig(
         image_size=16, patch_size=4, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, num_labels=CLASSES,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
+    config.num_labels = CLASSES
     return transformers.ViTForImageClassification(config)
 
 
