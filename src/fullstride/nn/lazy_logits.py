@@ -36,7 +36,7 @@ __all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyLogits", "lazy_linear", "wants_lazy"
 MIN_CLASSES = 4096
 """With fewer, the logits are no large part of a step, and the layer may be anything."""
 MIN_RATIO = 6
-"""Classes to features. Layers inside of a model widen by 4, gated ones by 5.4; heads of language models by 6 and more."""
+"""Classes to features. Layers inside of a model widen by 4, gated ones by 5.4; language-model heads by 6 or more."""
 
 
 class LazyLinearFunction(torch.autograd.Function):
