@@ -27,7 +27,7 @@ from .gemm import gemm
 
 # A chunk reads W twice and dW once from memory, and that alone sets its size: the loss is 1 % of the time, whether its
 # rows are in the cache or not. 1024 x 768 x 32000 fp32 on one core of an AMD EPYC (AVX2, 32 MiB L3), best of 3:
-# 64 rows 2.44 s, 128 (half the L3) 2.16, 256 (all of it) 2.06, 512 2.01, 1024 1.98.
+# 64 rows 2.44 s, 128 (half the L3) 2.16, 256 (all of it) 2.06, 512 2.01, 1024 2.08 (1.98 in another run).
 CHUNK_ROWS = 512
 
 
