@@ -134,13 +134,11 @@ def release() -> int:
 
 def status() -> list[str]:
     """What was done about the memory of this process, and what it holds, in lines for people."""
-    if _heap is None:
-        lines = ["heap as it comes"]
-    elif not _heap.kept:
-        lines = [f"heap as it comes: {_heap.note}"]
+    if _heap and _heap.kept:
+        done = f"heap kept, huge pages: {_heap.huge_pages}"
     else:
-        lines = [f"heap kept: {_heap.note}", f"huge pages: {_heap.huge_pages}"]
-    return [*lines, f"memory held {as_size(resident_bytes())}, at most {as_size(peak_bytes())}"]
+        done = f"heap as it comes: {_heap.note}" if _heap else "heap as it comes"
+    return [done, f"memory held {as_size(resident_bytes())}, at most {as_size(peak_bytes())}"]
 
 
 def heap_kept() -> bool:
