@@ -1,6 +1,6 @@
 // Attention without the matrix of scores: blocks of queries against blocks of keys, forward with a running softmax,
 // backward with the probabilities made anew from the logarithm of their sums.
-#include "attention_mask.h"
+#include "attention.h"
 #include "attention_tile.h"
 #include "vector_math.h"
 
@@ -9,69 +9,6 @@ namespace {
 // Multiplications that are worth a thread: they take 6 us on Zen 4, as 16384 elements of other kernels do; see
 // benchmarks/thresholds.md.
 constexpr int64_t kAttentionGrain = 1 << 18;
-// Of a block. 48 to 128 gave the same speed within the noise, 32 was 10 % slower (Zen 4, AVX2, 64 to 1024 tokens).
-constexpr int64_t kQueries = 64, kKeys = 64;
-constexpr int64_t kBlockStride = kKeys + 16;
-static_assert(kQueries == kKeys && kQueries % kTileCols == 0);
-
-struct Strides {
-  int64_t batch, head, row;
-};
-
-struct Attention {
-  int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
-  Strides q, k, v, out;
-  Mask mask;
-  Dropout dropout;
-  float scale;
-  bool causal;
-
-  Attention(const int64_t* sizes, const int64_t* strides, const void* mask, int32_t mask_dtype, Dropout dropout,
-            float scale, bool causal)
-      : batch(sizes[0]), heads(sizes[1]), kv_heads(sizes[2]), queries(sizes[3]), keys(sizes[4]), dim(sizes[5]),
-        value_dim(sizes[6]), q{strides[0], strides[1], strides[2]}, k{strides[3], strides[4], strides[5]},
-        v{strides[6], strides[7], strides[8]}, out{strides[9], strides[10], strides[11]},
-        mask{mask, mask_dtype, strides[12], strides[13], strides[14], strides[15]}, dropout(dropout), scale(scale),
-        causal(causal) {}
-
-  int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
-  int64_t query_blocks() const { return (queries + kQueries - 1) / kQueries; }
-  int64_t key_blocks() const { return (keys + kKeys - 1) / kKeys; }
-  Block block(int64_t first_query, int64_t first_key) const {
-    return {first_query, min_of(kQueries, queries - first_query), first_key, min_of(kKeys, keys - first_key)};
-  }
-  // Whether some query of the block does not see all of its keys for causality.
-  bool cuts(const Block& block) const { return causal && block.keys_until(0) < block.num_keys; }
-};
-
-template <class T>
-FS_INLINE T* at(void* x, const Strides& strides, int64_t batch, int64_t head, int64_t row) {
-  return static_cast<T*>(x) + batch * strides.batch + head * strides.head + row * strides.row;
-}
-template <class T>
-FS_INLINE const T* at(const void* x, const Strides& strides, int64_t batch, int64_t head, int64_t row) {
-  return static_cast<const T*>(x) + batch * strides.batch + head * strides.head + row * strides.row;
-}
-
-// Rows of a tensor to multiply with: a copy in `buffer`, for fp32 too. Read where they lie, rows at a distance of a power
-// of two share few cache sets: 0.87 of the speed backward with 8 or 32 heads of 128, the same with 12 of 64 (Zen 4).
-template <class T>
-FS_INLINE Right rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t cols, float* buffer) {
-  const int64_t stride = tile_stride(padded(cols));
-  load_tile(x, x_stride, rows, cols, buffer, stride);
-  return {buffer, stride};
-}
-
-// Scratch of a thread, handed out piece by piece; a first pass without memory finds the size.
-struct Arena {
-  float* base;
-  int64_t used = 0;
-  float* take(int64_t floats) {
-    float* piece = base ? base + used : nullptr;
-    used += (floats + 15) / 16 * 16;
-    return piece;
-  }
-};
 
 // ---- forward -----------------------------------------------------------------------------------------------
 // Scores are kept by keys, scores[key][query]: q is transposed once for all keys, k and v stay as they are, and
