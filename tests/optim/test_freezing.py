@@ -327,6 +327,14 @@ def test_bf16_parameters_with_main_gradients_freeze_and_thaw():
     assert {p.grad.dtype for p in model.parameters()} == {torch.float32}  # summed in fp32, as before
 
 
+def test_a_layer_that_freezes_before_the_optimizer_steps_takes_no_further_step():
+    model = mlp()
+    freezer = traced(model, patience=1)
+    give_norms(freezer, 1, 2, 2, 2)
+    freezer.step()
+    assert [p.grad is None for p in model.parameters()] == [True] * 2 + [False] * 6
+
+
 # ---- thawing ---------------------------------------------------------------------------------------------------------
 
 
@@ -495,6 +503,15 @@ class EarlyAndLate(nn.Module):
 
 def test_layers_between_two_uses_of_a_parameter_freeze_together():
     assert layers_of(traced(EarlyAndLate())) == [["a", "b", "c"]]
+
+
+def test_looking_at_a_parameter_is_not_using_it():
+    class Looks(Shared):
+        def forward(self, x):
+            y = self.c(self.b(self.a(x)))
+            return y.to(self.a.weight.dtype) * self.b.weight.detach().norm() * self.c.bias.data.sum() * len(self.d.bias)
+
+    assert parameters_of(traced(Looks())) == [[f"{name}.weight", f"{name}.bias"] for name in "abcd"]
 
 
 def test_layers_can_be_given():
