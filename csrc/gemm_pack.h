@@ -150,36 +150,50 @@ FS_INLINE int64_t turn_rows(const T* from, int64_t stride, int64_t rows, int64_t
   return k;
 }
 
+FS_INLINE int64_t whole_vectors(int64_t n) { return (n + kWidth - 1) / kWidth * kWidth; }
+
+// Elements stand by column in memory, and a column crosses `count` panels of `height` rows: it is copied into all of
+// them, in whole vectors as above. Precondition: whole vectors can be read from the last panel, too. Returns the columns done.
+template <class T>
+FS_INLINE int64_t copy_columns(const T* from, int64_t stride, int64_t count, int64_t height, int64_t depth, float* to) {
+  constexpr int64_t kAhead = 8;  // columns are too far apart for the prefetcher of the CPU
+  constexpr int64_t kLine = 64 / sizeof(T);
+  int64_t k = 0;
+  for (; k * height + whole_vectors(height) <= depth * height; ++k, from += stride) {
+    if (k + kAhead < depth)
+      for (int64_t i = 0; i < count * height; i += kLine) __builtin_prefetch(from + kAhead * stride + i);
+    for (int64_t p = 0; p < count; ++p)
+      for (int64_t r = 0; r < height; r += kWidth)
+        store(to + (p * depth + k) * height + r, load(from + p * height + r, All{}), All{});
+  }
+  return k;
+}
+
 // Panels first .. last of the rows of m, `depth` columns: panel p stands at to + panels.begin(p) * depth as
 // [depth][height(p)].
 template <class T>
 void pack_rows(const Strided<T>& m, const Panels& panels, int64_t first, int64_t last, int64_t depth, float* to) {
-  constexpr int64_t kGroup = 16;  // panels taken together where a row of memory crosses them
-  for (int64_t group = first; group < last; group += kGroup) {
-    const int64_t end = min_of(last, group + kGroup);
-    int64_t done = 0;
+  constexpr int64_t kGroup = 16;
+  for (int64_t p = first; p < last; ++p) {
+    const int64_t begin = panels.begin(p), height = panels.height(p);
+    const T* from = m.data + begin * m.row;
+    float* target = to + begin * depth;
+    int64_t count = 1, done = 0;
     if (m.row == 1) {
-      for (; (done + 1) * panels.height(group) + kWidth <= depth * panels.height(group); ++done)
-        for (int64_t p = group; p < end; ++p) {
-          const int64_t begin = panels.begin(p), height = panels.height(p);
-          const T* from = m.data + begin + done * m.col;
-          float* target = to + begin * depth + done * height;
-          for (int64_t r = 0; r < height; r += kWidth) {
-            if (begin + r + kWidth <= panels.rows)
-              store(target + r, load(from + r, All{}), All{});
-            else
-              for (int64_t l = r; l < height; ++l) target[l] = as_float(from[l]);
-          }
-        }
+      const int64_t alike = (p < panels.higher ? min_of(last, panels.higher) : last) - p;
+      const int64_t room = panels.rows - begin - whole_vectors(height);
+      if (room >= 0) {
+        count = min_of(min_of(kGroup, alike), room / height + 1);
+        done = copy_columns(from, m.col, count, height, depth, target);
+      }
+    } else if (m.col == 1) {
+      done = turn_rows(from, m.row, height, depth, target);
     }
-    for (int64_t p = group; p < end; ++p) {
-      const int64_t begin = panels.begin(p), height = panels.height(p);
-      const T* from = m.data + begin * m.row;
-      float* target = to + begin * depth;
-      int64_t k = m.col == 1 && m.row != 1 ? turn_rows(from, m.row, height, depth, target) : done;
-      for (; k < depth; ++k)
-        for (int64_t r = 0; r < height; ++r) target[k * height + r] = as_float(from[r * m.row + k * m.col]);
-    }
+    for (int64_t q = 0; q < count; ++q)
+      for (int64_t k = done; k < depth; ++k)
+        for (int64_t r = 0; r < height; ++r)
+          target[(q * depth + k) * height + r] = as_float(from[(q * height + r) * m.row + k * m.col]);
+    p += count - 1;
   }
 }
 
