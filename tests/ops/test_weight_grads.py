@@ -178,6 +178,25 @@ def test_weights_that_are_computed_pass_their_gradient_on(overlap):
     assert_close(doubled, 2 * weight.grad)
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_function_that_calls_something_its_variable_is_no_parameter(overlap):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, weight):
+            ctx.variable = weight
+            return 2 * weight
+
+        @staticmethod
+        def backward(ctx, dy):
+            return 2 * dy
+
+    overlap_weight_grads(overlap)
+    (weight,) = parameters(1)
+    for _ in range(2):
+        linear(random(20, WIDTH), Double.apply(weight)).sum().backward()
+    assert_close(weight.grad, (4 * random(20, WIDTH).double().sum(0)).expand(WIDTH, WIDTH))
+
+
 def test_overlap_joins_before_backward_returns_and_restores_threads(monkeypatch):
     overlap_weight_grads(True)
     calls, weights = calls_of(monkeypatch, "_deliver"), parameters(10)

@@ -29,7 +29,8 @@ from ._tensors import mark_written
 _SMALL = 1 << 16
 # Products waiting for the worker: each holds on to its x and g.
 _MOST_WAITING = 4
-_PACKAGE = __name__.partition(".")[0] + "."
+# Whose hooks only get p.grad ready for an addition, and do not look at the gradient.
+_HARMLESS = __name__.partition(".")[0] + ".optim.main_gradients"
 
 _overlap = False
 _lock = threading.Lock()  # several threads may run backward over the same parameters
@@ -67,11 +68,12 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
 
 def _parameter(node: Any) -> Tensor | None:
     """The parameter whose gradient the node will add to p.grad in this backward, if nobody else wants to see it."""
-    p = getattr(node, "variable", None)  # of AccumulateGrad
-    if p is None or torch.is_grad_enabled() or p._post_accumulate_grad_hooks:
+    if type(node).__name__ != "AccumulateGrad" or torch.is_grad_enabled():
         return None
-    hooks = (p._backward_hooks or {}).values()
-    if not all(str(getattr(hook, "__module__", "")).startswith(_PACKAGE) for hook in hooks):
+    p: Tensor = node.variable
+    if p._post_accumulate_grad_hooks:
+        return None
+    if any(getattr(hook, "__module__", "") != _HARMLESS for hook in (p._backward_hooks or {}).values()):
         return None
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return None
@@ -82,7 +84,7 @@ def _parameter(node: Any) -> Tensor | None:
 
 
 def _call_hooks(p: Tensor, gradient: Tensor) -> None:
-    """The hooks of this package only get p.grad ready for an addition; see optim/main_gradients.py."""
+    """Those that _parameter() lets pass."""
     for hook in (p._backward_hooks or {}).values():
         hook(gradient)
 
