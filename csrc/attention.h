@@ -157,4 +157,17 @@ struct Arena {
   }
 };
 
+// body(item) for each thread in turn, back and forth: later queries see more keys, and sequences may be padded, so that
+// contiguous parts would be of unequal work.
+template <class Body>
+inline void deal(int64_t items, int64_t grain, const Body& body) {
+  const int64_t threads = max_of(1, fs_internal_num_threads(items, grain));
+  parallel_for(items, grain, [&](int64_t, int64_t, int thread) {
+    for (int64_t round = 0; round * threads < items; ++round) {
+      const int64_t item = round * threads + (round % 2 ? threads - 1 - thread : thread);
+      if (item < items) body(item, thread);
+    }
+  });
+}
+
 }  // namespace

@@ -173,15 +173,10 @@ FS_DEFINE(attention_forward)(const void* q, const void* k, const void* v, const 
       fs_internal_scratch(max_of(1, fs_internal_num_threads(items, grain)) * sizing.used * int64_t{sizeof(float)}));
   with_type(dtype, [&](auto type) {
     using T = decltype(type);
-    parallel_for(items, grain, [&](int64_t begin, int64_t end, int thread) {
+    deal(items, grain, [&](int64_t item, int thread) {
       Arena arena{scratch + thread * sizing.used};
-      const ForwardTiles tiles(a, arena);
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t head = i / blocks, j = i % blocks;
-        // First, last, second, last but one: the later ones see more keys, and threads get neighbours.
-        const int64_t block = j % 2 ? blocks - 1 - j / 2 : j / 2;
-        forward_queries<T>(a, head / a.heads, head % a.heads, block * kQueries, q, k, v, out, lse, tiles);
-      }
+      const int64_t head = item / blocks, first_query = item % blocks * kQueries;
+      forward_queries<T>(a, head / a.heads, head % a.heads, first_query, q, k, v, out, lse, ForwardTiles(a, arena));
     });
   });
 }
@@ -386,17 +381,15 @@ FS_DEFINE(attention_backward)(const void* dout, const void* q, const void* k, co
       }
     };
     sum_delta<T>(a, g, out, delta);
-    parallel_for(units, grain, [&](int64_t begin, int64_t end, int thread) {
+    deal(units, grain, [&](int64_t unit, int thread) {
       Arena arena{scratch + thread * sizing.used};
       const BackwardTiles tiles(a, arena);
-      for (int64_t unit = begin; unit < end; ++unit) {
-        const int64_t head = unit / parts;
-        float* sum = sums + (parts == 1 ? thread : unit) * rows * stride;
-        if (dq) memset(sum, 0, sizeof(float) * static_cast<size_t>(rows * stride));
-        for (int64_t block = unit % parts; block < a.key_blocks(); block += parts)
-          backward_keys<T>(a, g, head / a.kv_heads, head % a.kv_heads, block * kKeys, q, k, v, sum, tiles);
-        if (dq && parts == 1) store_dq(sum, head, 0, rows);
-      }
+      const int64_t head = unit / parts;
+      float* sum = sums + (parts == 1 ? thread : unit) * rows * stride;
+      if (dq) memset(sum, 0, sizeof(float) * static_cast<size_t>(rows * stride));
+      for (int64_t block = unit % parts; block < a.key_blocks(); block += parts)
+        backward_keys<T>(a, g, head / a.kv_heads, head % a.kv_heads, block * kKeys, q, k, v, sum, tiles);
+      if (dq && parts == 1) store_dq(sum, head, 0, rows);
     });
     if (dq && parts > 1)
       parallel_for(kv_heads * rows, grain_rows(kAttentionGrain, stride * parts), [&](int64_t begin, int64_t end, int) {
