@@ -221,7 +221,7 @@ def test_a_changed_weight_is_seen_by_backward():
 def test_second_derivatives_are_refused():
     x, weight, _ = (t.requires_grad_() for t in inputs(5, 7, 3))
     (dx,) = torch.autograd.grad(linear(x, weight, activation="silu").square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
+    with pytest.raises(RuntimeError, match="differentiated twice"):
         dx.sum().backward()
 
 

@@ -14,11 +14,10 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._random import random_bits
-from ._tensors import KERNEL_DTYPES, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._tensors import KERNEL_DTYPES, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 from .dropout import scale as kept_scale
 from .dropout import threshold
 

@@ -8,11 +8,10 @@ x and makes x + bias anew; ReLU keeps y, which the next product keeps anyway; "n
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
-from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 
 
 def bias_act_reference(x: Tensor, bias: Tensor | None = None, activation: str = "gelu") -> Tensor:

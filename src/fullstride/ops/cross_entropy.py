@@ -14,11 +14,10 @@ import ctypes
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from .. import _native
-from ._tensors import as_rows, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._tensors import as_rows, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 
 REDUCTIONS = ("mean", "sum", "none")
 

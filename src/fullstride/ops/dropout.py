@@ -8,11 +8,10 @@ seed and step give the same mask whatever the number of threads.
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._random import random_bits
-from ._tensors import kernel_dtype, needs_grad, takes_kernel
+from ._tensors import kernel_dtype, needs_grad, once_differentiable, takes_kernel
 
 _MASK64 = (1 << 64) - 1
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
-from ._tensors import kernel_dtype, mark_written, needs_grad, takes_kernel
+from ._tensors import kernel_dtype, mark_written, needs_grad, once_differentiable, takes_kernel
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -45,7 +45,7 @@ class EmbeddingFunction(torch.autograd.Function):
         return _lookup(indices, weight)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         (indices,) = ctx.saved_tensors
         dweight = dy.new_empty(ctx.shape)

@@ -9,11 +9,10 @@ Backward keeps gate and up.
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
-from ._tensors import as_rows, kernel_dtype, needs_grad, takes_kernel
+from ._tensors import as_rows, kernel_dtype, needs_grad, once_differentiable, takes_kernel
 
 GATES = ("silu", "gelu", "gelu_tanh")
 

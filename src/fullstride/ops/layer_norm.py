@@ -10,11 +10,10 @@ from typing import overload
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._norms import check_norm_shapes
-from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 
 
 def layer_norm_reference(

@@ -16,12 +16,11 @@ import time
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
 from ._products import BACKENDS, backend, backends, biased_product, fuses, product, set_backend
-from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 from ._weight_grads import overlap_weight_grads, overlaps_weight_grads, weight_grad
 
 __all__ = [

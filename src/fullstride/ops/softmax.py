@@ -9,10 +9,9 @@ x is not read there. Sums in fp32. A row of -infinity alone gives NaN, as in tor
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from .. import _native
-from ._tensors import as_rows, kernel_dtype, needs_grad, takes_kernel
+from ._tensors import as_rows, kernel_dtype, needs_grad, once_differentiable, takes_kernel
 
 
 def softmax_reference(x: Tensor, scale: float = 1.0, causal_offset: int | None = None) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _native
-from ._tensors import is_dense, kernel_dtype, needs_grad, takes_kernel
+from ._tensors import is_dense, kernel_dtype, needs_grad, once_differentiable, takes_kernel
 
 BOUNDS = {
     "exp": 1.1, "log": 1.0, "sqrt": 0.5, "rsqrt": 1.5, "tanh": 1.5, "sigmoid": 2.5, "sin": 1.6, "cos": 1.6, "erf": 1.4,
@@ -46,7 +46,7 @@ class VectorFunction(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @once_differentiable
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         (saved,) = ctx.saved_tensors
         if dy.stride() != saved.stride() or not is_dense(dy):
