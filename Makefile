@@ -26,9 +26,9 @@ $(VENV)/installed.stamp: $(VENV)/torch.stamp $(NATIVE)
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: setup     ## what this machine is, and what the kernels do on it
+demo: setup     ## what this machine is, and a training step against stock PyTorch
 	$(BIN)/fullstride info
-	$(BIN)/fullstride bench kernels --rounds 3
+	$(BIN)/fullstride bench step --model mlp --rounds 3
 
 test: setup check test-native test-sanitize test-python  ## every check and test
 
