@@ -240,3 +240,15 @@ def test_wrong_arguments_are_named():
         linear(torch.ones(2, 8), torch.ones(3, 8), torch.ones(8))
     with pytest.raises(ValueError, match=r"expected an activation of none, relu.* got 'swish'"):
         linear(torch.ones(2, 8), torch.ones(3, 8), activation="swish")
+
+
+def test_an_input_of_several_layers_is_cast_once_and_anew_when_it_has_changed():
+    x, weights = random(4, 8), [random(3, 8, seed=i).requires_grad_() for i in (1, 2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        kept = [linear(x, weight).grad_fn.saved_tensors[0] for weight in weights]
+        assert kept[0] is not None
+        assert kept[0].data_ptr() == kept[1].data_ptr()
+        x.mul_(2)
+        after = linear(x, weights[0])
+        torch.testing.assert_close(after, F.linear(x, weights[0]))
+    assert kept[0].data_ptr() != after.grad_fn.saved_tensors[0].data_ptr()

@@ -12,6 +12,7 @@ are cast as in F.linear; the bias is added in fp32 and may stay in it.
 """
 
 import time
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -73,7 +74,7 @@ def _through_activation(
 class LinearFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, activation, dtype):  # type: ignore[no-untyped-def]
-        rows, cast_weight = _rows(x, dtype), weight.to(dtype)
+        rows, cast_weight = _cast_rows(x, dtype), weight.to(dtype)
         y, saved, saved_bias = _forward(rows, cast_weight, bias, activation, keep=True)
         y = y.view(*x.shape[:-1], weight.shape[0])
         wants_dx, wants_dweight, ctx.wants_dbias = ctx.needs_input_grad[:3]
@@ -138,6 +139,25 @@ def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x as (rows, in) in this dtype."""
     rows = x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
     return rows if rows.dtype is dtype else rows.to(dtype)
+
+
+_Cast = tuple["weakref.ref[Tensor]", int, "weakref.ref[Tensor]"]
+_last_cast: _Cast | None = None  # x, its version, its rows
+
+
+def _cast_rows(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """_rows(x, dtype); what queries, keys and values share, or gate and up, is cast and kept for backward only once."""
+    global _last_cast
+    if x.dtype is dtype or x.is_inference():
+        return _rows(x, dtype)
+    if _last_cast is not None:
+        before, version, reference = _last_cast
+        rows = reference()
+        if before() is x and version == x._version and rows is not None and rows.dtype is dtype:
+            return rows
+    rows = _rows(x, dtype)
+    _last_cast = weakref.ref(x), x._version, weakref.ref(rows)
+    return rows
 
 
 def measure_overlap(rounds: int = 15) -> float:
