@@ -15,22 +15,37 @@ constexpr int64_t kGemmGrain = 1 << 19;
 constexpr int64_t kChunkPanels = 128 / kTileCols;
 // Panels of A that stay in the second-level cache (about 240 KiB) while the panels of a chunk pass by.
 constexpr int64_t kBlockPanels = 240 / kTileRows;
-// Parts of kDepth packed of A before any is used, and elements of it at most: 16 MiB.
-constexpr int64_t kParts = 16;
-constexpr int64_t kPackedElements = 1 << 22;
-constexpr int64_t kMostRows = 2048;
+// Elements of A packed before any is used: 4 MiB, read from the third-level cache once for each chunk.
+constexpr int64_t kPackedElements = 1 << 20;
+// Rows for which B may be packed anew; with fewer, that would show.
+constexpr int64_t kEnoughRows = 256;
+constexpr int64_t kMostRows = 1024;
 
 struct Shape {
   int64_t m, n, k;
   int64_t num_parts() const { return max_of(1, (k + kDepth - 1) / kDepth); }
   int64_t part(int64_t i) const { return k * i / num_parts(); }  // where part i of the depth begins
   int64_t num_col_panels() const { return (n + kTileCols - 1) / kTileCols; }
-  // Rows whose part of A is packed together, and whose sums are kept if the depth is done in several rounds.
-  int64_t block_rows() const {
-    int64_t most = kPackedElements / max_of(1, min_of(k, kParts * kDepth));
-    if (num_parts() > kParts) most = min_of(most, kPackedElements / n);
-    return min_of(m, max_of(kTileRows, min_of(most, kMostRows)));
+};
+
+// What is packed of A at a time: so many rows, so many parts of the depth. If not all parts, their sums are kept from
+// one round to the next, and B is still packed once. But sums over many columns take room, too.
+struct Rounds {
+  int64_t rows = 0, parts = 0;
+
+  Rounds() = default;
+  explicit Rounds(const Shape& shape) : rows(min_of(shape.m, kMostRows)), parts(shape.num_parts()) {
+    const int64_t at_once = kPackedElements / max_of(1, shape.k);
+    if (at_once >= min_of(rows, kEnoughRows)) {
+      rows = min_of(rows, at_once);
+    } else {
+      rows = min_of(rows, max_of(kEnoughRows / 2, kPackedElements / shape.n));
+      parts = max_of(1, kPackedElements / rows / kDepth);
+    }
+    const int64_t blocks = (shape.m + rows - 1) / rows;
+    rows = (shape.m + blocks - 1) / blocks;  // no block of a few rows at the end
   }
+  bool one(const Shape& shape) const { return parts >= shape.num_parts(); }
 };
 
 // Threads in a grid over the panels of C: a block of it each.
@@ -110,6 +125,7 @@ struct Product {
   Finish finish_c;
   // Scratch: the packed rows of A, the bias in fp32, and for each thread a chunk of B.
   float *packed_a, *bias, *chunks, *sums;
+  Rounds rounds;
   int64_t chunk_size, sums_size;  // a thread; sums_size 0: one for all, over all columns
 
   // What will be packed for a part of the depth and a chunk of columns.
@@ -159,8 +175,8 @@ struct Product {
     const Panels panels(num_rows, kTileRows);
     const int64_t col_panels = shape.num_col_panels(), num_parts = shape.num_parts();
     const Grid grid(threads, panels.count, col_panels);
-    for (int64_t first = 0; first < num_parts; first += kParts) {
-      const int64_t last = min_of(num_parts, first + kParts);
+    for (int64_t first = 0; first < num_parts; first += rounds.parts) {
+      const int64_t last = min_of(num_parts, first + rounds.parts);
       parallel_for(threads, 1, [&](int64_t t, int64_t, int) {
         const int64_t from = panels.count * t / threads, to = panels.count * (t + 1) / threads;
         for (int64_t part = first; part < last; ++part) {
@@ -178,14 +194,13 @@ struct Product {
   }
 
   void run(const void* given_bias, int32_t bias_dtype) {
-    const int64_t rows = shape.block_rows(), padded = shape.num_col_panels() * kTileCols;
-    const int64_t packed = rows * min_of(shape.k, kParts * kDepth + kParts);
+    const int64_t rows = rounds.rows, padded = shape.num_col_panels() * kTileCols;
+    const int64_t packed = rows * min_of(shape.k, rounds.parts * kDepth);
     const int64_t work = shape.m * shape.n * max_of(1, shape.k), grain = fs_internal_grain(kGemmGrain);
     const int threads = static_cast<int>(max_of(1, fs_internal_num_threads(work, grain)));
     chunk_size = kChunkPanels * (kDepth * kTileCols + 16);
-    const bool one_round = shape.num_parts() <= kParts;
-    sums_size = !one_round ? 0 : shape.num_parts() == 1 ? kTileSize : rows * kChunkPanels * kTileCols;
-    const int64_t all_sums = one_round ? threads * sums_size : rows * padded;
+    sums_size = !rounds.one(shape) ? 0 : shape.num_parts() == 1 ? kTileSize : rows * kChunkPanels * kTileCols;
+    const int64_t all_sums = rounds.one(shape) ? threads * sums_size : rows * padded;
     packed_a = static_cast<float*>(fs_internal_scratch((packed + padded + threads * chunk_size + all_sums) * 4 + 256));
     chunks = packed_a + (packed + 15) / 16 * 16;
     sums = chunks + threads * chunk_size;
@@ -209,6 +224,7 @@ FS_DEFINE(gemm)(const void* a, const void* b, const void* bias, void* c, void* p
   if (m == 0 || n == 0) return;
   Product product = {};
   product.shape = {m, n, k};
+  product.rounds = Rounds(product.shape);
   product.a = a;
   product.b = b;
   product.a_row = a_row_stride;
