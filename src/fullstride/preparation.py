@@ -230,11 +230,17 @@ def _overlap(wished: bool) -> str:
 
 
 def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
-    """Around the model, and around each module whose forward may call functions: those written in Python by others."""
+    """Around the model, and around each module that needs them when it is called alone.
+
+    Those are modules written in Python by others, which may call functions, and those that multiply by split weights.
+    """
     for module in model.modules():
         ours = type(module).__module__.startswith(("fullstride.", "torch.nn."))
-        if module is model or not ours:
-            module.__dict__["forward"] = forward.PreparedForward(module, setting, module is model)
+        is_fused = "forward" in module.__dict__
+        multiplies = (ours or is_fused) and any(map(split.is_split, (module, *module.children())))
+        if module is model or not ours or multiplies:
+            prepared = forward.PreparedForward(module, setting, module is model, multiplies)
+            module.__dict__["forward"] = prepared
 
 
 def _describe(was: str, optimizer: Any) -> str:

@@ -1,14 +1,15 @@
 """The forward of a prepared module: the module's own, with our functions and the precision around it.
 
-Every module with a Python forward of its own gets one, so that parts of a model can be called alone: a method such as
-encode_image(), or a block that torch.utils.checkpoint runs again in backward. Only the outermost call enters the
-contexts. It is an object of a class at module level, not a closure: models are pickled and deep-copied.
+Every module with a Python forward of its own gets one, and every one that multiplies by split weights, so that parts of
+a model can be called alone: by a method such as encode_image(), or as a block that torch.utils.checkpoint runs again in
+backward. Only the outermost call enters the contexts, and it gives fp32 back. It is an object of a class at module
+level, not a closure: models are pickled and deep-copied.
 """
 
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -34,39 +35,49 @@ _running = threading.local()
 
 @contextmanager
 def fast(setting: Setting) -> Iterator[None]:
-    """Our functions and autocast, unless a prepared forward already runs in this thread."""
-    if getattr(_running, "setting", None) is not None:
+    """Our functions and autocast, unless a prepared forward of this precision already runs in this thread."""
+    if _runs(setting):
         yield
         return
+    outer = getattr(_running, "setting", None)  # of a model of another precision that calls this one
+    autocast: Any = nullcontext()
+    if setting.dtype is not None or outer is not None:
+        autocast = torch.autocast("cpu", setting.dtype, enabled=setting.dtype is not None)
     _running.setting = setting
     try:
-        if setting.dtype is None:
-            with FastFunctions():
-                yield
-        else:
-            with torch.autocast("cpu", setting.dtype), FastFunctions():
-                yield
+        with autocast, FastFunctions():
+            yield
     finally:
-        _running.setting = None
+        _running.setting = outer
+
+
+def _runs(setting: Setting) -> bool:
+    running = getattr(_running, "setting", None)
+    return running is not None and running.dtype is setting.dtype
 
 
 class PreparedForward:
-    def __init__(self, module: nn.Module, setting: Setting, is_root: bool) -> None:
-        self.module, self.setting, self.is_root = module, setting, is_root
+    """is_root: of the model itself. multiplies: by split weights, which fp32 tensors do not fit without autocast."""
+
+    def __init__(self, module: nn.Module, setting: Setting, is_root: bool, multiplies: bool = False) -> None:
+        self.module, self.setting, self.is_root, self.multiplies = module, setting, is_root, multiplies
         self.inner: Callable[..., Any] | None = module.__dict__.get("forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            if self.setting.dtype is None or not self.is_root:
-                return self._forward(*args, **kwargs)
-            with torch.autocast("cpu", self.setting.dtype):
-                return to_fp32(self._forward(*args, **kwargs))
-        with fast(self.setting):
-            y = self._forward(*args, **kwargs)
-        if not self.is_root or self.setting.dtype is None:
+        setting = self.setting
+        is_off = setting.dtype is not None and not torch.is_autocast_enabled("cpu")
+        if not torch.compiler.is_compiling() and not _runs(setting):
+            with fast(setting):
+                y = self._forward(*args, **kwargs)
+        elif is_off and (self.is_root or self.multiplies):  # by user's code inside of the model, or not on yet
+            with torch.autocast("cpu", setting.dtype):
+                y = self._forward(*args, **kwargs)
+        else:
+            y, is_off = self._forward(*args, **kwargs), False
+        if setting.dtype is None or not (self.is_root or is_off):
             return y
         y = to_fp32(y)
-        return y if self.setting.scaler is None else _scaled(y, self.setting.scaler)
+        return _scaled(y, setting.scaler) if self.is_root and setting.scaler is not None else y
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.inner is not None:
@@ -89,6 +100,7 @@ def to_fp32(value: Any) -> Any:
     return _map(value, lambda t: t.float() if t.dtype in (torch.bfloat16, torch.float16) else t)
 
 
+@torch.compiler.disable  # the scale of the moment is not that of the moment of compilation
 def _scaled(value: Any, scaler: LossScaler) -> Any:
     return _map(value, lambda t: scale_gradient(t, scaler) if t.requires_grad else t)
 

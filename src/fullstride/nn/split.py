@@ -60,6 +60,11 @@ def merge_weights(model: nn.Module) -> None:
             handle.remove()
 
 
+def is_split(module: nn.Module) -> bool:
+    """Whether a weight of its own is split."""
+    return "_split_lo" in module.__dict__
+
+
 def _known_weights(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
     """The weights that this module uses in products or look-ups, and nowhere else."""
     if type(module) in (Linear, Embedding, *_CONVOLUTIONS):
