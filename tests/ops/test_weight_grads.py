@@ -157,6 +157,20 @@ def test_autograd_grad_returns_gradients_and_leaves_p_grad_alone(overlap):
         assert_close(gradient, kept)
 
 
+@pytest.mark.filterwarnings("ignore:Using backward")  # the reference cycle is broken below
+@pytest.mark.parametrize("overlap", [False, True])
+def test_create_graph_leaves_the_gradient_to_the_engine(overlap, monkeypatch):
+    overlap_weight_grads(overlap)
+    weights = parameters()
+    run(weights)
+    calls = calls_of(monkeypatch, "_parameter")
+    chain(random(20, WIDTH, seed=10), weights).sum().backward(create_graph=True)
+    assert calls == [(None,)] * 3
+    for weight, reference in zip(weights, expected(weights), strict=True):
+        assert_close(weight.grad, 2 * reference, ulps=64)
+        weight.grad = None
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_backward_with_inputs_reaches_only_those(overlap):
     overlap_weight_grads(overlap)

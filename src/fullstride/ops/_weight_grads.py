@@ -49,7 +49,7 @@ def overlaps_weight_grads() -> bool:
 def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: Callable[[], Tensor | None]) -> Any:
     """(dW, result of meanwhile()). dW is None if it was added, or will be by the end of backward, to p.grad.
 
-    node: what follows W in the graph. g: (rows, out). x: (rows, in). dtype: of dW.
+    node: what follows W in the graph, None to leave it to the engine. g: (rows, out). x: (rows, in). dtype: of dW.
     """
     p = _parameter(node) if _overlap or g.shape[1] * x.shape[1] >= _SMALL else None
     pending = _pending() if p is not None and _overlap else None
@@ -68,7 +68,7 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
 
 def _parameter(node: Any) -> Tensor | None:
     """The parameter whose gradient the node will add to p.grad in this backward, if nobody else wants to see it."""
-    if type(node).__name__ != "AccumulateGrad" or torch.is_grad_enabled():
+    if type(node).__name__ != "AccumulateGrad":
         return None
     p: Tensor = node.variable
     if p._post_accumulate_grad_hooks:

@@ -89,14 +89,15 @@ class LinearFunction(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        ctx.creates_graph = torch.is_grad_enabled()
         if torch.is_autocast_enabled("cpu"):  # backward inside of the context, which would cast once more
             with torch.autocast("cpu", enabled=False):
                 return _backward(ctx, dy)
         return _backward(ctx, dy)
 
 
+@once_differentiable
 def _backward(ctx, dy):  # type: ignore[no-untyped-def]
     rows, weight, saved, bias = ctx.saved_tensors
     dy = _rows(dy, dy.dtype)
@@ -108,7 +109,8 @@ def _backward(ctx, dy):  # type: ignore[no-untyped-def]
     if rows is None:
         dx, dweight = input_grad(), None
     else:
-        dweight, dx = weight_grad(ctx.next_functions[1][0], g, rows, ctx.weight_dtype, meanwhile=input_grad)
+        node = None if ctx.creates_graph else ctx.next_functions[1][0]
+        dweight, dx = weight_grad(node, g, rows, ctx.weight_dtype, meanwhile=input_grad)
     return dx, dweight, None if dbias is None else dbias.to(ctx.bias_dtype), None, None
 
 
