@@ -117,7 +117,7 @@ struct Sums {
 struct Product {
   Shape shape;
   const void *a, *b;
-  int64_t a_row, a_col, b_row, b_col, c_row, b_element;
+  int64_t a_row, a_col, b_row, b_col, c_row, b_element, c_element;
   void *c, *pre;
   bool accumulate;
   PackRows pack_a;
@@ -127,6 +127,15 @@ struct Product {
   float *packed_a, *bias, *chunks, *sums;
   Rounds rounds;
   int64_t chunk_size, sums_size;  // a thread; sums_size 0: one for all, over all columns
+
+  // Asks for the lines of a tile of C while its last sums are computed; it may lie in memory.
+  FS_INLINE void fetch_tile(int64_t at, int64_t height) const {
+    const char* line = static_cast<const char*>(c) + at * c_element;
+    for (int64_t r = 0; r < height; ++r, line += c_row * c_element) {
+      __builtin_prefetch(line, 1);
+      __builtin_prefetch(line + kTileCols * c_element - 1, 1);
+    }
+  }
 
   // What will be packed for a part of the depth and a chunk of columns.
   Ahead ahead(int64_t part, int64_t first_panel, int64_t last_panel) const {
@@ -161,6 +170,8 @@ struct Product {
               const int64_t row = panels.begin(p), height = panels.height(p);
               float* tile = kept.tile(panel, row);
               next.fetch(lines);
+              if (part + 1 == shape.num_parts())
+                fetch_tile((row_begin + row) * c_row + panel * kTileCols, height);
               Tiles::functions[height - 1](depth, rows + row * depth, chunk + (panel - q) * stride, tile, part == 0);
               if (part + 1 == shape.num_parts())
                 finish_c(tile, bias + panel * kTileCols, c, pre, c_row, accumulate,
@@ -233,6 +244,7 @@ FS_DEFINE(gemm)(const void* a, const void* b, const void* bias, void* c, void* p
   product.b_col = b_col_stride;
   product.c_row = c_row_stride;
   product.b_element = b_dtype == FS_F32 ? 4 : 2;
+  product.c_element = c_dtype == FS_F32 ? 4 : 2;
   product.c = c;
   product.pre = pre;
   product.accumulate = accumulate;
