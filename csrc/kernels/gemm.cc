@@ -9,7 +9,8 @@
 
 namespace {
 
-// Multiply-adds that are worth a thread: 14 us of one core with AVX2, some times what two parallel regions cost.
+// Multiply-adds that are worth a thread: 14 us of one core with AVX2, where two parallel regions cost about 10. Chosen
+// from these, and not yet measured by benchmarks/thresholds.py.
 constexpr int64_t kGemmGrain = 1 << 19;
 // Columns of B packed at a time, 128 KiB of them with kDepth. Fewer would be a page of memory for a few lines each.
 constexpr int64_t kChunkPanels = 128 / kTileCols;
