@@ -1,6 +1,7 @@
 // Formats that are stored but not computed in: exact bf16, fp16, split fp32. Everything here works on patterns, so
 // flushing of denormals does not touch it, and every variant gives the same bits.
 #pragma once
+#include "merge.h"
 #include "pairs.h"
 
 namespace {
@@ -101,9 +102,9 @@ FS_INLINE SplitPair split_bits(vfloat a, vfloat b) {
 // (hi << 16) + lo, the whole float.
 FS_INLINE vfloat merge_bits(vhalf hi, vhalf lo) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
-  return float_of((widen(hi) << 16) + (vuint)_mm256_cvtepi16_epi32((__m128i)lo));
+  return merge_bits(widen(hi) << 16, (vint)_mm256_cvtepi16_epi32((__m128i)lo));
 #else
-  return float_of((widen(hi) << 16) + (vuint)((vint)(widen(lo) << 16) >> 16));
+  return merge_bits(widen(hi) << 16, (vint)(widen(lo) << 16) >> 16);
 #endif
 }
 

@@ -282,7 +282,7 @@ FS_KERNEL(convert_stochastic, const float* x, void* y, int64_t n, uint64_t seed,
 /* hi = (bits + 0x8000) >> 16, a bf16 rounded to nearest, and lo = bits - (hi << 16), an int16. A NaN becomes the
  * quiet NaN of its sign with lo = 0. */
 FS_KERNEL(split, const float* x, void* hi, int16_t* lo, int64_t n);
-/* y = (hi << 16) + lo: every bit of what was split. */
+/* y = (hi << 16) + lo: every bit of what was split. A negative lo beside a zero hi counts as 0. */
 FS_KERNEL(merge, const void* hi, const int16_t* lo, float* y, int64_t n);
 
 /* ---- bias_act.cc --------------------------------------------------------------------------------- */

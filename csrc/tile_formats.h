@@ -2,6 +2,7 @@
 // formats. First pairs of vectors, for loops that stay in registers; then whole tiles, for updates that want plain floats.
 #pragma once
 #include "kernel.h"
+#include "merge.h"
 #include "random.h"
 
 namespace {
@@ -116,8 +117,7 @@ FS_INLINE vfloat canonical(vfloat x) { return x != x ? broadcast(__builtin_nanf(
 
 FS_INLINE Pair load_split(const bf16* hi, const int16_t* lo) {
   const vuint upper = load_lanes<vuint>(hi, All{}), lower = load_lanes<vuint>(lo, All{});
-  return {float_of((upper << 16) + (vuint)((vint)(lower << 16) >> 16)),
-          float_of((upper & 0xffff0000u) + (vuint)((vint)lower >> 16))};
+  return {merge_bits(upper << 16, (vint)(lower << 16) >> 16), merge_bits(upper & 0xffff0000u, (vint)lower >> 16)};
 }
 // Precondition: NaN is canonical.
 FS_INLINE void store_split(bf16* hi, int16_t* lo, Pair x) {

@@ -70,7 +70,9 @@ def split(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def merge(hi: Tensor, lo: Tensor) -> Tensor:
-    return _float((hi.view(torch.int16).long() << 16) + lo.long())
+    """A negative lower half belongs to no zero: somebody has written zeros into hi since. The sum would be a NaN."""
+    upper = hi.view(torch.int16).long()
+    return _float((upper << 16) + torch.where((upper & 0x7FFF == 0) & (lo < 0), 0, lo.long()))
 
 
 def round_to_bf16(x: Tensor, noise: Tensor) -> Tensor:

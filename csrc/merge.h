@@ -1,0 +1,13 @@
+// The two halves of a split weight as one float, for formats.h and tile_formats.h, whose pairs of vectors differ.
+#pragma once
+#include "simd.h"
+
+namespace {
+
+// upper + lower. A negative lower half belongs to no zero: somebody has written zeros into the upper halves since, and
+// the sum would be a NaN.
+FS_INLINE vfloat merge_bits(vuint upper, vint lower) {
+  return float_of(upper + (vuint)(((upper << 1) == 0) & (lower < 0) ? vint{} : lower));
+}
+
+}  // namespace
