@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -80,6 +81,43 @@ def test_tied_weights_share_their_memory_in_the_state_dict():
     make(model)
     state = model.state_dict()
     assert state["embed.weight"].data_ptr() == state["head.weight"].data_ptr()
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_a_state_dict_that_is_filled_again_has_the_weights_of_now(kind):
+    model = Tied()
+    make(model)
+    state = kind()
+    model.state_dict(destination=state)
+    with torch.no_grad():
+        model.embed.weight.copy_(model.embed.weight * 2)
+    model.state_dict(destination=state)
+    assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda layer: setattr(layer, "weight", nn.Parameter(torch.ones(3, 5))), id="another parameter"),
+        pytest.param(lambda layer: layer.double(), id="another dtype"),
+    ],
+)
+def test_a_weight_that_is_split_no_longer_is_saved_and_merged_as_it_is(change):
+    model = nn.Sequential(nn.Linear(5, 3))
+    make(model)
+    change(model[0])
+    weight = next(model.parameters()).detach().clone()
+    assert torch.equal(model.state_dict()["0.weight"], weight)
+    split.merge_weights(model)
+    assert torch.equal(model[0].weight, weight)
+
+
+def test_zeros_written_into_a_split_weight_are_zeros():
+    """Also where the lower half is negative: as a pattern the sum of both would be a NaN."""
+    model = nn.Sequential(nn.Linear(16, 16))
+    make(model)
+    next(model.parameters()).data.zero_()
+    assert model.state_dict()["0.weight"].abs().max() < 1e-38
 
 
 def test_loading_fp32_weights_splits_them():

@@ -8,8 +8,9 @@ not notice: state_dict() gives the exact fp32 weights, load_state_dict() takes f
 """
 
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -46,9 +47,7 @@ def merge_weights(model: nn.Module) -> None:
     """Gives every split parameter its exact fp32 weight back, in place."""
     merged: set[nn.Parameter] = set()
     for module in model.modules():
-        for name, lo in module.__dict__.pop("_split_lo", {}).items():
-            parameter = module._parameters[name]
-            assert parameter is not None
+        for _, parameter, lo in _halves(module):
             if parameter in merged:  # tied
                 continue
             gradient, parameter.grad = parameter.grad, None
@@ -56,6 +55,7 @@ def merge_weights(model: nn.Module) -> None:
             parameter.grad_dtype = torch.float32
             parameter.grad = None if gradient is None else gradient.float()
             merged.add(parameter)
+        module.__dict__.pop("_split_lo", None)
         for handle in module.__dict__.pop("_split_hooks", ()):
             handle.remove()
 
@@ -86,27 +86,37 @@ def _attach(module: nn.Module, name: str, lo: Tensor) -> None:
     module.__dict__["_split_lo"][name] = lo
 
 
-_last_save: tuple[Any, "weakref.WeakValueDictionary[int, Tensor]"] = (lambda: None, weakref.WeakValueDictionary())
+_Merged: TypeAlias = "weakref.WeakValueDictionary[tuple[int, int], Tensor]"
+_last_save: tuple[Callable[[], Any], _Merged] = (lambda: None, weakref.WeakValueDictionary())
 
 
 def _save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
     """Writes the fp32 weights into a state_dict. Tied weights share their memory there as they do in the model."""
     global _last_save
     if _last_save[0]() is not state:
-        _last_save = (weakref.ref(state), weakref.WeakValueDictionary())
-    for name, lo in module.__dict__["_split_lo"].items():
-        hi = module._parameters[name]
-        if prefix + name not in state or hi is None or hi.dtype != torch.bfloat16:
+        known = isinstance(state, OrderedDict)  # a plain dict, which the user passed, takes no weak reference
+        _last_save = (weakref.ref(state) if known else lambda: None, weakref.WeakValueDictionary())
+    for name, hi, lo in _halves(module):
+        if prefix + name not in state:
             continue
-        merged = _last_save[1].get(hi.data_ptr())
+        key = (hi.data_ptr(), hi._version)
+        merged = _last_save[1].get(key)
         if merged is None:
-            merged = _last_save[1][hi.data_ptr()] = merge(hi, lo)
+            merged = _last_save[1][key] = merge(hi, lo)
         state[prefix + name] = merged
+
+
+def _halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
+    """(name, hi, lo) of what is split still: users assign other parameters, and call model.float()."""
+    for name, lo in module.__dict__.get("_split_lo", {}).items():
+        hi = module._parameters.get(name)
+        if hi is not None and hi.dtype is torch.bfloat16 and hi.shape == lo.shape:
+            yield name, hi, lo
 
 
 def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Takes fp32 weights, or any others, from a state_dict."""
-    for name, lo in module.__dict__["_split_lo"].items():
+    for name, _hi, lo in _halves(module):
         given = state.get(prefix + name)
         if given is None or given.shape != lo.shape or given.is_meta:
             continue  # torch will say so
