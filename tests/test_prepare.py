@@ -148,6 +148,25 @@ def test_clip_inside_the_step_equals_clip_grad_norm_outside():
         torch.testing.assert_close(q, p, rtol=1e-4, atol=1e-5)
 
 
+def test_a_layer_added_to_the_optimizer_later_steps_its_exact_weight():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model, fast = fullstride.prepare(model, torch.optim.SGD(model[1].parameters(), lr=1e-4), precision="bf16")
+    fast.add_param_group({"params": list(model[0].parameters())})
+    before = model.state_dict()["0.weight"]
+    model(torch.ones(2, 4)).sum().backward()
+    gradient = model[0].weight.grad.float()
+    fast.step()
+    torch.testing.assert_close(model.state_dict()["0.weight"], before - 1e-4 * gradient, rtol=1e-6, atol=1e-8)
+
+
+def test_zeros_written_into_a_weight_train_on():
+    model, _ = make()
+    model, fast = fullstride.prepare(model, torch.optim.SGD(model.parameters(), lr=1e-2), precision="bf16")
+    model.embed.weight.data[0] = 0
+    train(model, fast, range(2))
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
 def test_a_schedule_made_before_goes_on():
     model, optimizer = make()
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))

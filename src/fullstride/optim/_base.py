@@ -61,6 +61,7 @@ class Optimizer(torch.optim.Optimizer):
         self.skipped_steps, self.last_grad_norm, self.scaler, self.lookahead = 0, None, None, None
         self._slots: SlotList | None = None
         self._unscaled = False
+        self._spare_halves: dict[Tensor, Tensor] = {}
 
     # ---- for subclasses ------------------------------------------------------------------------------------------
 
@@ -168,8 +169,12 @@ class Optimizer(torch.optim.Optimizer):
             self.check_group({**self.defaults, **param_group})
             param_group["params"] = params
         super().add_param_group(param_group)
-        keep_main_gradients(self.param_groups[-1]["params"])
+        added = self.param_groups[-1]["params"]
+        keep_main_gradients(added)
         self._slots = None
+        if not self.__dict__.get("_spare_halves"):  # __init__ of the base adds the first groups
+            return
+        self.use_split({p: self._spare_halves.pop(p) for p in added if p in self._spare_halves})
 
     def use_split(self, lower_halves: Mapping[Tensor, Tensor]) -> None:
         """Makes these bf16 parameters the upper halves of fp32 weights, and these int16 tensors the lower ones."""
@@ -185,8 +190,13 @@ class Optimizer(torch.optim.Optimizer):
         keep_main_gradients(lower_halves)
         self._slots = None
 
+    def keep_for_later(self, lower_halves: Mapping[Tensor, Tensor]) -> None:
+        """Lower halves of parameters that are in no group yet. add_param_group takes them then: layers thaw late."""
+        self._spare_halves = dict(lower_halves)
+
     def drop_split(self) -> None:
         """Forgets the lower halves: the parameters are whole fp32 weights again, or stay bf16 without them."""
+        self._spare_halves = {}
         for p in _all(self.param_groups):
             if p in self.state:
                 self.state[p].pop("weight_lo", None)
@@ -258,7 +268,7 @@ class Optimizer(torch.optim.Optimizer):
             self.lookahead.update(own["lookahead"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), **{name: getattr(self, name) for name in _OWN}}
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in (*_OWN, "_spare_halves")}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

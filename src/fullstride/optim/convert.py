@@ -91,7 +91,7 @@ def to_torch(optimizer: Any) -> Any:
             state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")
     scheduled = _take_off_schedulers(optimizer)
     for name in list(vars(optimizer)):
-        if name in Optimizer.__annotations__ or name in ("_slots", "_unscaled"):
+        if name in Optimizer.__annotations__ or name in ("_slots", "_unscaled", "_spare_halves"):
             delattr(optimizer, name)
     optimizer.__class__ = kind
     for options in (optimizer.defaults, *optimizer.param_groups):
