@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fullstride import _native
+from fullstride.ops import linear
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what it would say stands below, as an error
@@ -33,3 +34,14 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FULLSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _process_as_before():
+    """prepare() chooses for the whole process; what it chose in one test is not for the next."""
+    yield
+    for dtype in (torch.float32, torch.bfloat16):
+        linear.set_backend(dtype, "torch")
+    linear.overlap_weight_grads(False)
+    torch.set_flush_denormal(False)
+    _native.library().fs_flush_denormals_everywhere(0)

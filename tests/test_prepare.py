@@ -211,6 +211,16 @@ def test_restore_gives_an_ordinary_model_with_exact_weights(precision):
     assert all(torch.equal(value, exact[name]) for name, value in model.state_dict().items())
 
 
+def test_restore_in_fp16_takes_the_loss_scale_out_of_pending_gradients():
+    gradients = []
+    for precision in ("fp32", "fp16"):
+        model, _ = fullstride.prepare(*make(), precision=precision)
+        model(batch(0)).sum().backward()
+        fullstride.restore(model)
+        gradients.append(model.head.weight.grad.norm().item())
+    assert gradients[1] == pytest.approx(gradients[0], rel=0.02)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_restored_model_trains_on_with_its_optimizer_and_with_stock(precision):
     model, fast = fullstride.prepare(*make(), precision=precision)

@@ -131,6 +131,7 @@ def restore(model: nn.Module) -> nn.Module:
     split.merge_weights(inner)
     optimizer = record.optimizer_ref() if record.optimizer_ref is not None else None
     if optimizer is not None:
+        optimizer.unscale_()
         optimizer.drop_split()
         optimizer.scaler = None
     return model
@@ -227,8 +228,9 @@ def _overlap(wished: bool) -> str:
         linear.overlap_weight_grads(False)
         return "off"
     ratio = linear.measure_overlap()
-    linear.overlap_weight_grads(ratio > _OVERLAP_PAYS)
-    return f"{'on' if ratio > _OVERLAP_PAYS else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
+    pays = ratio > _OVERLAP_PAYS
+    linear.overlap_weight_grads(pays)
+    return f"{'on' if pays else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
 
 
 def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:

@@ -6,17 +6,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from fullstride import _native
 from fullstride.machine import cpu, threads
 
 from .machines import V2_MOUNT, cores, write
-
-
-@pytest.fixture(autouse=True)
-def denormals_as_before():
-    yield
-    torch.set_flush_denormal(False)
-    _native.library().fs_flush_denormals_everywhere(0)
 
 
 @pytest.fixture

@@ -51,9 +51,12 @@ class LossScaler:
 
 class ScaleGradientFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, tensor, scaler):  # type: ignore[no-untyped-def]
-        ctx.scaler = scaler
+    def forward(tensor, scaler):  # type: ignore[no-untyped-def]
         return tensor.view_as(tensor)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        ctx.scaler = inputs[1]
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
