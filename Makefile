@@ -28,7 +28,7 @@ $(VENV)/installed.stamp: $(VENV)/torch.stamp $(NATIVE)
 
 demo: setup     ## what this machine is, and a training step against stock PyTorch
 	$(BIN)/fullstride info
-	$(BIN)/fullstride bench step --model mlp --rounds 3
+	$(BIN)/fullstride bench step --model mlp --accumulate 1 --rounds 3
 
 test: setup check test-native test-sanitize test-python  ## every check and test
 
@@ -58,7 +58,8 @@ test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-us
 test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian hosts; takes many minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" csrc/tests/emulate_avx512.sh
 
-bench: setup    ## every kernel against torch, into benchmarks/
+bench: setup    ## every kernel and a training step against torch, into benchmarks/
+	$(BIN)/fullstride bench step --json benchmarks/step.json
 	$(BIN)/fullstride bench kernels --json benchmarks/kernels.json
 	$(BIN)/fullstride bench kernels --keep-heap --json benchmarks/kernels_heap_kept.json
 
