@@ -17,7 +17,7 @@ def commit_of(folder: Path) -> str:
     (folder / "fullstride").mkdir(parents=True, exist_ok=True)
     for name in ("__init__.py", "_source.py"):
         shutil.copy(PACKAGE / name, folder / "fullstride" / name)
-    shutil.copytree(PACKAGE / "machine", folder / "fullstride" / "machine", dirs_exist_ok=True)  # __init__ keeps the heap
+    shutil.copytree(PACKAGE / "machine", folder / "fullstride" / "machine", dirs_exist_ok=True)  # for keep_heap()
     code = "from fullstride import _source; print(_source.commit())"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder)}
     command = [sys.executable, "-S", "-c", code]  # -S: without the finder of an editable install, which would win
