@@ -3,8 +3,8 @@
     python -m benchmarks.fp64_distance [--widths 784,4096,4096,4096,2560,1000] [--steps 8] [--seeds 1]
 
 Stock and ours sum in another order, and Adam's first steps turn the sign of a tiny gradient into a whole step, so their
-losses part. Which of them is right only fp64 can tell. "stock, shuffled" is stock with the rows of each batch in another
-order: the same mathematics again, and so a measure of what the order of sums alone does.
+losses may part. Which is nearer to the truth only fp64 can tell. "stock, shuffled" is stock with the rows of each batch
+in another order: the same mathematics again, and so a measure of what the order of sums alone does.
 """
 
 import argparse
