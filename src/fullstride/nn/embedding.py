@@ -12,7 +12,8 @@ class Embedding(torch.nn.Embedding):
         if input.dtype not in INDEX_DTYPES:
             return super().forward(input)  # torch's own word on it
         rows = embedding(input, self.weight, self.padding_idx)
-        return to_float(rows) if hasattr(self, "_split_lo") else rows
+        # Not hasattr: a module searches its parameters, buffers and children before it says no.
+        return to_float(rows) if "_split_lo" in self.__dict__ else rows
 
 
 def why_not(module: torch.nn.Embedding) -> str | None:

@@ -128,20 +128,25 @@ def _shares_leaf(x: Tensor) -> bool:
 def _check(logits: Tensor, target: Tensor, label_smoothing: float, reduction: str) -> None:
     if logits.dim() == 0 or logits.shape[-1] == 0:
         raise ValueError(f"cross_entropy: expected logits [..., classes] with classes >= 1, got {tuple(logits.shape)}")
-    if target.dtype != torch.int64:
-        raise ValueError(
-            f"cross_entropy: expected int64 class numbers as target, got {target.dtype};"
-            " convert with target.long(), and use torch's own cross_entropy for class probabilities"
-        )
+    check_options("cross_entropy", target, label_smoothing, reduction)
     if target.shape != logits.shape[:-1]:
         raise ValueError(
             f"cross_entropy: expected target of shape {tuple(logits.shape[:-1])} for logits"
             f" {tuple(logits.shape)}, got {tuple(target.shape)}; the classes are the last dimension of logits"
         )
+
+
+def check_options(op: str, target: Tensor, label_smoothing: float, reduction: str) -> None:
+    """What the losses of class numbers share."""
+    if target.dtype != torch.int64:
+        raise ValueError(
+            f"{op}: expected int64 class numbers as target, got {target.dtype};"
+            " convert with target.long(), and use torch's own cross_entropy for class probabilities"
+        )
     if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: expected label_smoothing in [0, 1], got {label_smoothing}")
+        raise ValueError(f"{op}: expected label_smoothing in [0, 1], got {label_smoothing}")
     if reduction not in REDUCTIONS:
-        raise ValueError(f"cross_entropy: expected reduction to be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
+        raise ValueError(f"{op}: expected reduction to be one of {', '.join(REDUCTIONS)}, got {reduction!r}")
 
 
 def _check_range(target: Tensor, classes: int, ignore_index: int) -> None:

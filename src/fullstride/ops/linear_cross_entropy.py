@@ -22,7 +22,7 @@ from torch import Tensor
 from .. import _native
 from ._products import backend, biased_product, product
 from ._tensors import kernel_dtype, needs_grad, takes_kernel
-from .cross_entropy import REDUCTIONS, _check_range, cross_entropy_reference
+from .cross_entropy import _check_range, check_options, cross_entropy_reference
 from .gemm import gemm
 
 # A chunk reads W twice and dW once from memory, and that alone sets its size: the loss is 1 % of the time, whether its
@@ -297,19 +297,9 @@ def _check(
         )
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"linear_cross_entropy: expected bias of {len(weight)} classes, got {tuple(bias.shape)}")
-    if target.dtype != torch.int64:
-        raise ValueError(
-            f"linear_cross_entropy: expected int64 class numbers as target, got {target.dtype};"
-            " convert with target.long(), and use torch's own cross_entropy for class probabilities"
-        )
+    check_options("linear_cross_entropy", target, label_smoothing, reduction)
     if target.shape != hidden.shape[:-1]:
         raise ValueError(
             f"linear_cross_entropy: expected target of shape {tuple(hidden.shape[:-1])} for hidden"
             f" {tuple(hidden.shape)}, got {tuple(target.shape)}"
-        )
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"linear_cross_entropy: expected label_smoothing in [0, 1], got {label_smoothing}")
-    if reduction not in REDUCTIONS:
-        raise ValueError(
-            f"linear_cross_entropy: expected reduction to be one of {', '.join(REDUCTIONS)}, got {reduction!r}"
         )
