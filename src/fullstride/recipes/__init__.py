@@ -1,0 +1,21 @@
+"""The recipes: functions that return a config. `fullstride train NAME` trains one."""
+
+from collections.abc import Callable
+
+from ..train.config import Config
+from ..train.config_files import unknown
+from .mlp import mlp, mlp_mnist
+
+_RECIPES: dict[str, Callable[[], Config]] = {"mlp": mlp, "mlp-mnist": mlp_mnist}
+NAMES = tuple(_RECIPES)
+
+
+def get(name: str) -> Callable[[], Config]:
+    if name not in _RECIPES:
+        raise ValueError(unknown(name, list(NAMES)).replace("field", "recipe"))
+    return _RECIPES[name]
+
+
+def describe(name: str) -> str:
+    """One line."""
+    return (get(name).__doc__ or "").strip().splitlines()[0]

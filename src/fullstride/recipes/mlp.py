@@ -1,0 +1,79 @@
+"""Recipe `mlp`: a classifier of images or feature vectors, about 52M parameters at full size."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ..train.config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
+
+if TYPE_CHECKING:
+    from .mlp_task import MlpTask
+
+
+@dataclass(frozen=True)
+class Model:
+    hidden: tuple[int, ...] = (4096, 4096, 4096, 2560)
+    """Widths of the hidden layers, each with a ReLU. Inputs and classes are the data's."""
+    dropout: float = 0.0
+    """After every hidden layer."""
+
+    def __post_init__(self) -> None:
+        for i, width in enumerate(self.hidden):
+            expect(width >= 1, f"model.hidden[{i}]", "1 or more", width)
+        expect(0 <= self.dropout < 1, "model.dropout", "from 0 to below 1", self.dropout)
+
+
+@dataclass(frozen=True)
+class Data:
+    name: Literal["synthetic", "mnist", "cifar10", "cifar100"] = "synthetic"
+    path: str | None = None
+    """The folder of the files; None: where `fullstride data NAME` puts them."""
+    num_samples: int = 50_000
+    """Of synthetic: training samples, generated on demand."""
+    num_features: int = 784
+    """Of synthetic."""
+    num_classes: int = 1000
+    """Of synthetic."""
+    num_valid: int = 1000
+    """Held out: of synthetic, and of the subset of mnist."""
+    augment: bool = False
+    """Shift, turn and scale training images (mnist); shift and mirror them (cifar)."""
+    workers: int | Literal["auto"] = "auto"
+    """Processes that make batches; auto: chosen by measurement, starting from none."""
+    prefetch: int = 2
+    """Batches that each worker makes ahead."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_samples", "num_features", "num_classes", "num_valid", "prefetch"):
+            expect(getattr(self, name) >= 1, f"data.{name}", "1 or more", getattr(self, name))
+        expect(self.workers == "auto" or self.workers >= 0, "data.workers", "0 or more, or auto", self.workers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlpConfig(Config):
+    model: Model = field(default_factory=Model)
+    data: Data = field(default_factory=Data)
+
+    def task(self) -> "MlpTask":
+        from .mlp_task import MlpTask
+
+        return MlpTask(self)
+
+
+def mlp() -> MlpConfig:
+    """52M parameters on generated data: 784 features, 1000 classes, batches of 8 x 128."""
+    return MlpConfig(
+        recipe="mlp", steps=1000, micro_batch=128, accumulate=8,
+        optimizer=Optimizer(lr=3e-4), schedule=Schedule(warmup=50),
+        evaluation=Evaluation(every=100, metric="accuracy"), checkpoints=Checkpoints(every=100),
+    )  # fmt: skip
+
+
+def mlp_mnist() -> MlpConfig:
+    """The same network reads 4,000 real handwritten digits; `fullstride data mnist` fetches them."""
+    return MlpConfig(
+        recipe="mlp-mnist", steps=250, micro_batch=128,
+        data=Data(name="mnist", augment=True),
+        optimizer=Optimizer(lr=5e-4), schedule=Schedule(warmup=20),
+        evaluation=Evaluation(every=25, metric="accuracy"), checkpoints=Checkpoints(every=100),
+        logging=Logging(every=5),
+    )  # fmt: skip

@@ -1,0 +1,175 @@
+"""Configs as YAML and as nested dictionaries, strictly: no unknown name, no wrong type, no silent loss.
+
+A file names its recipe, whose defaults stand for what the file leaves out:
+
+    recipe: mlp
+    steps: 200
+    optimizer:
+      lr: 0.001
+
+The file in a run folder leaves nothing out. One written by an older version lacks the fields that came since: they take
+today's default, and a line of the log says which. One that has fields of which this version knows nothing is refused.
+"""
+
+import dataclasses
+import difflib
+import logging
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union
+
+from .config import Config
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def to_yaml(config: Config) -> str:
+    """Every field, in the order of the class: reading it gives an equal config."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_representer(list, lambda dumper, x: dumper.represent_sequence("tag:yaml.org,2002:seq", x, True))
+    return str(yaml.dump(as_mapping(config), Dumper=Dumper, sort_keys=False, width=120))
+
+
+def from_yaml(text: str, source: str = "config") -> Config:
+    """`source` is what an error calls it: a file name."""
+    import yaml
+
+    try:
+        mapping = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source}: expected YAML, got {' '.join(str(error).split())}") from None
+    if not isinstance(mapping, dict):
+        raise ValueError(f"{source}: expected a mapping of field names to values, got {type(mapping).__name__}")
+    if not isinstance(mapping.get("recipe"), str):
+        raise ValueError(f"{source}: expected a line like 'recipe: mlp', got none; `fullstride recipes` lists them")
+    from .. import recipes  # the recipes know this file
+
+    try:
+        base = recipes.get(mapping["recipe"])()
+        config = overlay(base, mapping)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from None
+    return config
+
+
+def read(path: Path) -> Config:
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}; give a YAML file with a line 'recipe: ...'") from None
+    return from_yaml(text, str(path))
+
+
+def missing(config: Config, text: str) -> list[str]:
+    """The fields that a file's text leaves to the defaults."""
+    import yaml
+
+    given = set(_flat(yaml.safe_load(text)))
+    return [name for name in _flat(as_mapping(config)) if name not in given]
+
+
+def as_mapping(config: object) -> dict[str, Any]:
+    """Plain dictionaries, lists, numbers and strings."""
+    return {f.name: _plain(getattr(config, f.name)) for f in dataclasses.fields(config)}  # type: ignore[arg-type]
+
+
+def overlay(base: T, changes: Mapping[str, Any], where: str = "") -> T:
+    """`base` with the given fields changed; nested mappings change nested fields."""
+    hints = typing.get_type_hints(type(base))
+    names = [f.name for f in dataclasses.fields(base)]  # type: ignore[arg-type]
+    values = {}
+    for name, value in changes.items():
+        if name not in names:
+            raise ValueError(unknown(f"{where}{name}", [f"{where}{known}" for known in names]))
+        old = getattr(base, name)
+        if dataclasses.is_dataclass(old):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{where}{name}: expected its fields, such as {_example(old)}, got {value!r}")
+            values[name] = overlay(old, value, f"{where}{name}.")
+        else:
+            values[name] = convert(value, hints[name], f"{where}{name}")
+    return dataclasses.replace(base, **values)  # type: ignore[type-var]
+
+
+def unknown(name: str, known: list[str]) -> str:
+    """The line for a name that is not there."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"unknown field {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}")
+
+
+def names(config: object, prefix: str = "") -> list[str]:
+    """Every field that can be set, as the command line spells it: steps, optimizer.lr, ..."""
+    return list(_flat(as_mapping(config)))
+
+
+def convert(value: Any, hint: Any, where: str) -> Any:
+    """The value as the annotation wants it, or a ValueError. A whole number serves as a float, a list as a tuple."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        for option in arguments:
+            try:
+                return convert(value, option, where)
+            except ValueError:
+                continue
+        raise ValueError(f"{where}: expected {describe(hint)}, got {value!r}")
+    if origin is Literal:
+        if any(value == allowed and type(value) is type(allowed) for allowed in arguments):
+            return value
+    elif origin is tuple:
+        if isinstance(value, list | tuple):
+            kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
+            if len(kinds) == len(value):
+                pairs = enumerate(zip(value, kinds, strict=True))
+                return tuple(convert(item, kind, f"{where}[{i}]") for i, (item, kind) in pairs)
+    elif hint is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, str):  # YAML reads 1e-4, without a point, as text
+            try:
+                return float(value)
+            except ValueError:
+                pass
+    elif hint is type(None):
+        if value is None:
+            return None
+    elif type(value) is hint:
+        return value
+    raise ValueError(f"{where}: expected {describe(hint)}, got {value!r}")
+
+
+def describe(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (Union, types.UnionType):
+        return " or ".join(describe(option) for option in arguments)
+    if origin is Literal:
+        return ", ".join(map(repr, arguments)) if len(arguments) == 1 else f"one of {', '.join(map(str, arguments))}"
+    if origin is tuple:
+        items = "values" if arguments[1:] == (...,) else f"{len(arguments)} values"
+        return f"a list of {items}, each {describe(arguments[0])}"
+    plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
+    return plain.get(hint, str(hint))
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return as_mapping(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in mapping.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _example(config: Any) -> str:
+    name = dataclasses.fields(config)[0].name
+    return f"'{name}: {getattr(config, name)}'"

@@ -1,0 +1,35 @@
+"""Why a run ended before its last step, and the exit code that says so."""
+
+import signal
+
+DONE, FAILED, BAD_INPUT, DIVERGED, WORKER_DIED, FOLDER_IN_USE = range(6)
+EXIT_CODES = {
+    DONE: "done",
+    FAILED: "failed",
+    BAD_INPUT: "bad input: a wrong option, config, file or folder",
+    DIVERGED: "training diverged: gradients or weights are not finite",
+    WORKER_DIED: "a data worker died; the run was saved",
+    FOLDER_IN_USE: "another process uses the run folder",
+    130: "stopped by Ctrl-C (SIGINT); the run was saved, unless it was the second one",
+    143: "stopped by SIGTERM; the run was saved",
+}
+
+
+class RunEnded(Exception):
+    """The message is one line for the user; `code` the exit code."""
+
+    code = FAILED
+
+
+class Diverged(RunEnded):
+    code = DIVERGED
+
+
+class DataWorkerDied(RunEnded):
+    code = WORKER_DIED
+
+
+class Interrupted(RunEnded):
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.code = 128 + signum
