@@ -1,0 +1,92 @@
+"""IDX, the format of the MNIST files: two zeros, the type (8: bytes), the number of dimensions, their sizes, the bytes.
+
+The sizes are big-endian numbers of four bytes; the first is the number of records.
+"""
+
+import gzip
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """The file, or the gzipped one. Some unpackers spell train-images-idx3-ubyte as train-images.idx3-ubyte."""
+    head, _, tail = name.rpartition("-idx")
+    for spelling in (name, f"{head}.idx{tail}"):
+        for path in (folder / spelling, folder / f"{spelling}.gz"):
+            if path.is_file():
+                return path
+    return None
+
+
+def read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """The records (N, *shape) of a file. Whatever is wrong with it is a ValueError that names it and the position."""
+    content = _content(path)
+    header = 4 + 4 * (1 + len(shape))
+    magic = bytes([0, 0, 8, 1 + len(shape)])
+    if content[:4] != magic or len(content) < header:
+        raise ValueError(
+            f"{path}: expected an IDX file of {1 + len(shape)} dimensions, beginning with the bytes {magic.hex(' ')}; "
+            f"it begins with {content[:4].hex(' ') or 'nothing'} and is {len(content)} bytes long; get it anew"
+        )
+    num_records, *found = struct.unpack(f">{1 + len(shape)}I", content[4:header])
+    if tuple(found) != shape:
+        raise ValueError(f"{path}: expected records of {_times(shape)} bytes, got {_times(tuple(found))} at byte 8")
+    size = int(np.prod(shape, dtype=np.int64))
+    expected = header + num_records * size
+    if len(content) < expected:
+        raise ValueError(
+            f"{path}: ends at byte {len(content)}, in record {(len(content) - header) // size} of {num_records}; "
+            f"expected {expected} bytes; get it anew"
+        )
+    if len(content) > expected:
+        more = len(content) - expected
+        raise ValueError(f"{path}: {more} bytes too many after record {num_records - 1}; get it anew")
+    return np.frombuffer(content, np.uint8, offset=header).reshape(num_records, *shape)
+
+
+def read_labels(path: Path, num_classes: int) -> NDArray[np.uint8]:
+    labels = read(path, ())
+    wrong = np.flatnonzero(labels >= num_classes)
+    if wrong.size:
+        record = int(wrong[0])
+        raise ValueError(
+            f"{path}: label {labels[record]} of record {record} (byte {8 + record}): "
+            f"expected one from 0 to {num_classes - 1}"
+        )
+    return labels
+
+
+def encode(records: NDArray[np.uint8]) -> bytes:
+    return struct.pack(f">HBB{records.ndim}I", 0, 8, records.ndim, *records.shape) + records.tobytes()
+
+
+def write(path: Path, records: NDArray[np.uint8]) -> None:
+    """All of the file or nothing, also if the power fails."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            file.write(encode(records))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _content(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: not a whole gzip file ({error}); get it anew") from error
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "1"
