@@ -67,9 +67,10 @@ class Metrics:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Rows of a run folder by step. Of each train and eval step the last attempt's; of events all."""
+    """Rows of a run folder, or of its metrics.jsonl, by step. Of each train and eval step the last; of events all."""
+    path = Path(path)
     rows: dict[Any, dict[str, Any]] = {}
-    for number, row in enumerate(_rows(Path(path) / FILE)):
+    for number, row in enumerate(_rows(path / FILE if path.is_dir() else path)):
         key = (row["kind"], row["step"]) if row["kind"] != "event" else number
         rows.pop(key, None)  # to take the place of the later row
         rows[key] = row
@@ -182,10 +183,13 @@ class _Table:
         rows = [_flat(row) for row in _rows(self._source) if row["kind"] == self._kind]
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
         partial = self._path.with_name(self._path.name + ".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(_csv_line(self._columns) + "\n")
-            file.writelines(_csv_line([row.get(name) for name in self._columns]) + "\n" for row in rows)
-        partial.replace(self._path)
+        try:
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(_csv_line(self._columns) + "\n")
+                file.writelines(_csv_line([row.get(name) for name in self._columns]) + "\n" for row in rows)
+            partial.replace(self._path)
+        finally:
+            partial.unlink(missing_ok=True)
         self._lines = _Appender(self._path)
 
     def close(self) -> None:

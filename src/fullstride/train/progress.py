@@ -6,15 +6,16 @@
 
 The time left is what the steps, evaluations and checkpoints to come will take if they go on like the ones before:
 
-    left = steps left * (median seconds of a recent step + seconds of evaluations and checkpoints / steps so far)
+    left = steps left * (median seconds of a recent step + seconds of an evaluation / steps between two + the same of
+           checkpoints)
 
-with the steps so far counted up to the last evaluation or checkpoint, so that it is right between two of them. The first row,
-in which memory is first touched and data first read, counts only as long as it is the only one.
+The first row, in which memory is first touched and data first read, counts only as long as it is the only one.
 """
 
 import contextlib
 import logging
 import math
+import sys
 import time
 from collections import deque
 from statistics import median
@@ -31,7 +32,6 @@ __all__ = ["Progress", "set_up_logging"]
 logger = logging.getLogger(__name__)
 
 _NUM_RECENT = 20  # rows
-_PERIODIC = ("evaluate", "checkpoint")
 _REFRESHES_PER_SECOND = 2  # the bar is drawn in a thread that takes turns with the training's Python
 
 
@@ -39,8 +39,7 @@ class Progress:
     """`start` is the step that the run goes on from. Rows go to the log in any case, so that log.txt has them."""
 
     def __init__(self, total: int, start: int = 0, unit: str = "samples", quiet: bool = False) -> None:
-        self.step = start  # may be set after each step; the bar shows it
-        self._total, self._unit = total, unit
+        self._step, self._total, self._unit = start, total, unit
         self._forecast = _Forecast(total, start)
         self._row: dict[str, Any] = {}
         self._evaluation = ""
@@ -48,14 +47,19 @@ class Progress:
         self._stack = contextlib.ExitStack()
         self._live = self._draw() if terminal.has_bar() and not quiet else None
 
+    def step(self, step: int) -> None:
+        """A step is done: the bar moves on before the next row. Costs nothing."""
+        self._step = step
+
     def train(self, row: dict[str, Any]) -> None:
-        self.step, self._row = row["step"], row
+        self._step, self._row = row["step"], row
         self._forecast.add(row)
         left = self._forecast.seconds_left(row["step"])
         logger.info("%s", _train_line(row, self._total, self._unit, left), extra=terminal.ROW)
 
     def evaluated(self, row: dict[str, Any]) -> None:
         self._evaluation = _evaluation(row)
+        self._forecast.evaluations.add(row["step"], row.get("seconds") or 0.0)
         logger.info("%s", self._evaluation, extra=terminal.ROW)
 
     def note(self, text: str) -> None:
@@ -71,7 +75,10 @@ class Progress:
         from rich.live import Live
 
         console = self._stack.enter_context(terminal.draw_on())
-        live = Live(console=console, get_renderable=self._bar, refresh_per_second=_REFRESHES_PER_SECOND)
+        live = Live(
+            console=console, get_renderable=self._bar, refresh_per_second=_REFRESHES_PER_SECOND,
+            redirect_stdout=sys.stdout.isatty(),  # or what is printed to a file would come here
+        )  # fmt: skip
         return self._stack.enter_context(live)
 
     def _bar(self) -> "RenderableType":
@@ -80,7 +87,7 @@ class Progress:
         from rich.table import Table
         from rich.text import Text
 
-        step, total = self.step, self._total
+        step, total = self._step, self._total
         left = self._forecast.seconds_left(step)
         gone = time.monotonic() - self._begin
         ahead = f", {_duration(left)} left" if left is not None and step < total else ""
@@ -102,38 +109,59 @@ class _Forecast:
     """Seconds left, from rows."""
 
     def __init__(self, total: int, start: int) -> None:
-        self._total, self._start = total, start
-        self._last = (start, 0.0, 0.0)  # step, seconds, and when that was on our own clock
+        self.evaluations, self._checkpoints = _Periodic(start), _Periodic(start)
+        self._total = total
+        self._last = (start, 0.0, 0.0)  # step, seconds of the attempt, and when that was on our own clock
         self._first: float | None = None  # seconds a step of the first row
         self._recent: deque[float] = deque(maxlen=_NUM_RECENT)
-        self._periodic = dict.fromkeys(_PERIODIC, 0.0)  # seconds so far
-        self._periodic_a_step = dict.fromkeys(_PERIODIC, 0.0)
 
     def add(self, row: dict[str, Any]) -> None:
-        step, seconds = row["step"], row.get("seconds", 0.0)
-        num_steps, passed = step - self._last[0], seconds - self._last[1]
+        step, seconds, parts = row["step"], row.get("seconds") or 0.0, row.get("time") or {}
+        num_steps = step - self._last[0]
+        passed = sum(parts[name] for name in parts if name != "wall") if parts else seconds - self._last[1]
         self._last = (step, seconds, time.monotonic())
         if num_steps <= 0:
             return
-        for part in _PERIODIC:
-            spent = (row.get("time") or {}).get(part, 0.0)
-            if spent > 0:
-                passed -= spent
-                self._periodic[part] += spent
-                self._periodic_a_step[part] = self._periodic[part] / (step - self._start)
+        if parts.get("checkpoint"):
+            self._checkpoints.add(step, parts["checkpoint"])
+        a_step = (passed - parts.get("evaluate", 0.0) - parts.get("checkpoint", 0.0)) / num_steps
         if self._first is None:
-            self._first = passed / num_steps
+            self._first = a_step
         else:
-            self._recent.append(passed / num_steps)
+            self._recent.append(a_step)
 
     def seconds_left(self, step: int) -> float | None:
         """None before the first row. Counts down between rows."""
         if self._first is None:
             return None
-        a_step = (median(self._recent) if self._recent else self._first) + sum(self._periodic_a_step.values())
-        at_row = max(0.0, (self._total - self._last[0]) * a_step)
-        counted_down = at_row - (time.monotonic() - self._last[2])
+        a_step = median(self._recent) if self._recent else self._first
+        a_step += self.evaluations.a_step() + self._checkpoints.a_step()
+        counted_down = (self._total - self._last[0]) * a_step - (time.monotonic() - self._last[2])
         return max(0.0, min(counted_down, (self._total - step) * a_step))
+
+
+class _Periodic:
+    """Seconds a step of something that happens every so many steps, from its first time to its last."""
+
+    def __init__(self, start: int) -> None:
+        self._start = start
+        self._first: tuple[int, float] | None = None  # step, seconds
+        self._last, self._later = start, 0.0  # step of the last, seconds of all but the first
+
+    def add(self, step: int, seconds: float) -> None:
+        if self._first is None:
+            self._first = (step, seconds)
+        else:
+            self._later += seconds
+        self._last = step
+
+    def a_step(self) -> float:
+        if self._first is None:
+            return 0.0
+        step, seconds = self._first
+        if self._last > step:
+            return self._later / (self._last - step)
+        return seconds / (step - self._start) if step > self._start else 0.0
 
 
 def _train_line(row: dict[str, Any], total: int, unit: str, left: float | None) -> str:

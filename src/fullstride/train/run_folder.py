@@ -20,6 +20,8 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
+from . import durable
+
 logger = logging.getLogger(__name__)
 
 _OURS = ("metrics.jsonl", "checkpoints", "machine.json", "report.html")
@@ -100,16 +102,12 @@ class RunFolder:
         """A small file, whole or not at all whatever happens meanwhile."""
         target, partial = self.path / name, self.path / f"{name}.partial"
         try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            durable.remove(partial)
+            durable.write(partial, [text.encode()])
             partial.replace(target)
-        except OSError:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
-        _sync_folder(self.path)
+        finally:
+            durable.remove(partial)
+        durable.sync_folder(self.path)
         return target
 
     def close(self) -> None:
@@ -189,12 +187,3 @@ def _not_a_run(path: Path) -> str:
     runs = sorted(path.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime) if path.is_dir() else []
     hint = f"did you mean {runs[-1].parent}?" if runs else "give a folder that `fullstride train` made"
     return f"{path} is not a run folder, it has no config.yaml: {hint}"
-
-
-def _sync_folder(path: Path) -> None:
-    """A new name is on the disk only when its folder is."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,8 @@ def draw_on() -> Iterator["Console"]:
         _console = None
 
 
-def set_up_logging(log_file: Path | None, quiet: bool = False) -> contextlib.ExitStack:
-    """Sends the "fullstride" logger to standard error (only warnings if quiet) and to a file.
-
-    Undone by close() of what it returns, or by leaving it as a context.
-    """
+def set_up_logging(log_file: Path | None, quiet: bool = False) -> Callable[[], None]:
+    """Sends the "fullstride" logger to standard error (only warnings if quiet) and to a file. Gives what undoes it."""
     package = logging.getLogger("fullstride")
     handlers: list[logging.Handler] = [_Lines(logging.WARNING if quiet else logging.INFO)]
     if log_file is not None:
@@ -55,7 +52,7 @@ def set_up_logging(log_file: Path | None, quiet: bool = False) -> contextlib.Exi
         undo.callback(package.removeHandler, handler)
     package.setLevel(logging.INFO)
     package.propagate = False  # or a script with a logger of its own would see each line twice
-    return undo
+    return undo.close
 
 
 class _Lines(logging.Handler):
@@ -69,7 +66,7 @@ class _Lines(logging.Handler):
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
             text = f"{record.levelname.lower()}: {text}"
-        if not has_bar():
+        if _console is None and not has_bar():
             text = f"{self._clock.formatTime(record, self._clock.datefmt)} {text}"
         # OSError: nobody reads us any more (a closed pipe or terminal), which is no reason to stop training.
         with contextlib.suppress(OSError):
