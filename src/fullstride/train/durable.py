@@ -1,0 +1,122 @@
+"""Files that are on the disk when they are said to be, and their checksums.
+
+Reading and writing go by pieces of a few MiB: Python's lock is free meanwhile, and what is hashed is still in the cache
+when it is written.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+try:
+    from fcntl import F_FULLFSYNC, fcntl  # type: ignore[attr-defined, unused-ignore]
+except ImportError:  # only macOS has it: fsync there does not reach the disk
+    F_FULLFSYNC = None
+
+PIECE = 4 << 20
+
+
+class Sum(NamedTuple):
+    """What a file is known by."""
+
+    bytes: int
+    sha256: str
+
+
+def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Sum:
+    """Writes a new file and returns when the disk has it."""
+    digest, size = hashlib.sha256(), 0
+    with open(path, "xb", buffering=0) as file:
+        for piece in pieces:
+            view = memoryview(piece)
+            size += len(view)
+            for start in range(0, len(view), PIECE):
+                part = view[start : start + PIECE]
+                digest.update(part)
+                while part:  # a disk that fills up takes a part of it, and refuses the next
+                    part = part[file.write(part) :]
+        _sync(file.fileno())
+    return Sum(size, digest.hexdigest())
+
+
+class Reader:
+    """A file read from its start to its end, hashed on the way."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115, closed by __exit__
+        self._digest = hashlib.sha256()
+        self.left = os.fstat(self._file.fileno()).st_size  # bytes
+        self._size = 0
+
+    def __enter__(self) -> "Reader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def fill(self, view: memoryview) -> None:
+        """The next bytes, as many as `view` takes."""
+        while view:
+            count = self._file.readinto(view[:PIECE])
+            if not count:
+                raise EOFError("the file ends too early")
+            self._digest.update(view[:count])
+            view = view[count:]
+            self._size += count
+            self.left -= count
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= self.left:
+            raise EOFError(f"expected {size} bytes more, got {self.left}")
+        data = bytearray(size)
+        self.fill(memoryview(data))
+        return bytes(data)
+
+    def finish(self) -> Sum:
+        """What was read and what is left."""
+        buffer = memoryview(bytearray(min(PIECE, self.left)))
+        while self.left > 0:
+            self.fill(buffer[: self.left])
+        return Sum(self._size, self._digest.hexdigest())
+
+    def forget_cached(self) -> None:
+        """Lets the system read the file from the disk, not from the memory in which it was written."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # advice: some file systems have no use for it
+                os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure(path: Path) -> Sum:
+    """The size and the checksum that a file has on the disk."""
+    with Reader(path) as reader:
+        reader.forget_cached()
+        return reader.finish()
+
+
+def sync_folder(path: Path) -> None:
+    """Makes names in a folder last: files created in it, and renamed."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path) -> None:
+    """A folder with all in it, a file, or nothing."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(descriptor: int) -> None:
+    if F_FULLFSYNC is not None:
+        with contextlib.suppress(OSError):  # not on every file system
+            fcntl(descriptor, F_FULLFSYNC)
+            return
+    os.fsync(descriptor)

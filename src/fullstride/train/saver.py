@@ -1,0 +1,104 @@
+"""Saving while training goes on: a copy of the tensors now, the files by a thread of the lowest priority.
+
+submit() takes as long as copying takes; the buffers are kept, so that only the first time has to find memory. The
+thread runs no torch operation on more than one core and holds Python's lock for moments only (durable.py).
+"""
+
+import contextlib
+import copy
+import os
+import sys
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .checkpoint import Kind, Snapshot, Store
+from .tensor_files import identity
+
+_LOWEST = 19  # nice: what it gets of a core that training wants, too, is 1.5 %
+
+
+class Saver:
+    """Saves snapshots into a store, one at a time, in the background or (background=False) at once.
+
+    In the background it holds a copy of all tensors of a snapshot, between savings also. What a saving raised is
+    raised by the next submit(), wait() or close().
+    """
+
+    def __init__(self, store: Store, background: bool = True) -> None:
+        self.store = store
+        self._background = background
+        self._buffers: dict[tuple[str, str], Tensor] = {}
+        # A thread a saving: an interpreter that ends without close() waits for it, and for no longer.
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def submit(self, snapshot: Snapshot, kind: Kind = "step") -> None:
+        """Saves the snapshot as it is now. Waits for the one before."""
+        self.wait()
+        if not self._background:
+            self.store.save(snapshot, kind)
+            return
+        copied = Snapshot(snapshot.step, self._copy(snapshot.tensors), copy.deepcopy(snapshot.documents))
+        self._thread = threading.Thread(target=self._save, args=(copied, kind), name="fullstride-saver")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Returns when all is saved."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Waits, and gives the memory back."""
+        try:
+            self.wait()
+        finally:
+            self._buffers = {}
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @torch.no_grad()
+    def _copy(self, tensors: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+        """Copies into the buffers of the last time where they fit. One tensor under two names is copied once."""
+        before, self._buffers = self._buffers, {}
+        copies: dict[Any, Tensor] = {}
+        result: dict[str, dict[str, Tensor]] = {}
+        for part, named in tensors.items():
+            result[part] = {}
+            for name, tensor in named.items():
+                key = identity(tensor) or (part, name)
+                if key not in copies:
+                    buffer = before.get((part, name))
+                    if buffer is None or buffer.shape != tensor.shape or buffer.dtype != tensor.dtype:
+                        buffer = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+                    copies[key] = self._buffers[part, name] = buffer.copy_(tensor.detach())
+                result[part][name] = copies[key]
+        return result
+
+    def _save(self, snapshot: Snapshot, kind: Kind) -> None:
+        _lower_priority()
+        try:
+            self.store.save(snapshot, kind)
+        except BaseException as error:
+            self._error = error
+
+
+def _lower_priority() -> None:
+    """Of this thread alone. Elsewhere than on Linux that number would mean a process."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
