@@ -89,7 +89,7 @@ def test_missing_data_names_the_command_that_gets_it(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="`fullstride data mnist` gets 5,000"):
         mnist.load()
     elsewhere = tmp_path / "my data"
-    with pytest.raises(FileNotFoundError, match=f"`fullstride data mnist --folder {shlex.quote(str(elsewhere))}`"):
+    with pytest.raises(FileNotFoundError, match=f"`fullstride data mnist --path {shlex.quote(str(elsewhere))}`"):
         mnist.load(elsewhere)
 
 

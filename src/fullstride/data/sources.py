@@ -35,7 +35,7 @@ def default_folder(name: str) -> Path:
 
 def command(name: str, folder: Path) -> str:
     """What prepares the data, for errors to name."""
-    place = "" if folder == default_folder(name) else f" --folder {shlex.quote(str(folder))}"
+    place = "" if folder == default_folder(name) else f" --path {shlex.quote(str(folder))}"
     return f"fullstride data {name}{place}"
 
 
