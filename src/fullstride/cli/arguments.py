@@ -1,0 +1,46 @@
+"""Arguments that several commands take."""
+
+import argparse
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def positive(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
+    return number
+
+
+def seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
+    return number
+
+
+@contextlib.contextmanager
+def json_file(path: Path) -> Iterator[dict[str, Any]]:
+    """A dictionary that becomes the file when all went well. Whether it can be written is found out at once."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"cannot write {path}: it is not a regular file; give --json a file name")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        file = partial.open("w")
+    except OSError as error:
+        raise ValueError(f"cannot write {path}: {error.strerror}; give --json a file that can be written") from None
+    content: dict[str, Any] = {}
+    try:
+        with file:
+            yield content
+            json.dump(content, file, indent=2)
+            file.write("\n")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""The `fullstride` command. Commands import what they need when they run: help must not wait for torch."""
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from .. import __version__
+from ..train.errors import BAD_INPUT, FAILED, RunEnded
+from . import bench, completion, data, machine, runs, train
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; train/errors.py says what they mean."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parse(arguments)
+    options.arguments = arguments
+    warnings.formatwarning = lambda message, *_, **__: f"{message}\n"  # one line, not a place in the source
+    try:
+        code: int = options.command(options)
+        return code
+    except RunEnded as error:
+        return _say(error, error.code)
+    except ValueError as error:
+        return _say(error, BAD_INPUT)
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        return _say(error, FAILED)
+    except KeyboardInterrupt:
+        return _say("interrupted", 130)
+
+
+def build() -> tuple[argparse.ArgumentParser, Any]:
+    """The parser, and the action that holds those of the commands."""
+    parser = argparse.ArgumentParser(prog="fullstride", description="Neural-network training on CPUs at full stride.")
+    parser.add_argument("-V", "--version", action="version", version=f"fullstride {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for group in (train, runs, data, machine, bench, completion):
+        group.add(commands)
+    return parser, commands
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser, _ = build()
+    options, rest = parser.parse_known_args(arguments)
+    if getattr(options, "takes_fields", False):
+        options.fields = rest  # which ones there are is the recipe's to say
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return options
+
+
+def _say(error: object, code: int) -> int:
+    print(f"fullstride: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,30 @@
+"""fullstride data."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    data = commands.add_parser(
+        "data",
+        help="fetch and prepare a data set by name",
+        description="Fetches a data set, checks it, and puts it where the recipes look for it. Repeating it does no harm."
+        " Without a name it lists what there is.",
+    )
+    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist")
+    data.add_argument(
+        "--path", "--folder", metavar="DIR", type=Path,
+        help="where to put it (default: $FULLSTRIDE_DATA/NAME or ~/.cache/fullstride/data/NAME)",
+    )  # fmt: skip
+    data.set_defaults(command=_data)
+
+
+def _data(options: argparse.Namespace) -> int:
+    from ..data import sources
+
+    if options.name is None:
+        print("\n".join(sources.NAMES))
+        return 0
+    print(sources.prepare(options.name, options.path or sources.default_folder(options.name)))
+    return 0

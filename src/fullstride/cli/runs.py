@@ -1,0 +1,104 @@
+"""fullstride report, evaluate, export: what can be done with a run that is there."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from .train import needs_extra
+
+
+def add(commands: Any) -> None:
+    report = commands.add_parser(
+        "report",
+        help="a run as one HTML file with pictures",
+        description="Writes report.html into the run folder: curves, time, gradient norms, machine and settings. The"
+        " run may still be in progress.",
+    )
+    report.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
+    report.set_defaults(command=_report)
+
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="score a checkpoint of a run on the held-out data",
+        description="Scores a checkpoint on the held-out data of its run.",
+    )
+    evaluate.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
+    _add_checkpoint(evaluate)
+    evaluate.add_argument("--json", action="store_true", help="print the scores as JSON")
+    evaluate.set_defaults(command=_evaluate)
+
+    export = commands.add_parser(
+        "export",
+        help="the weights of a run as one .safetensors file",
+        description="Writes the weights of a checkpoint, exact in fp32 and under the names that the model's"
+        " state_dict() has, into one .safetensors file.",
+    )
+    export.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
+    export.add_argument("--to", metavar="FILE", type=Path, required=True, help="a name that ends with .safetensors")
+    _add_checkpoint(export)
+    export.add_argument("--force", action="store_true", help="replace the file if it is there")
+    export.set_defaults(command=_export)
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkpoint", metavar="WHICH", default="best", help="best (the default), last, or a step")
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .. import report
+
+    _check_run(options.folder)
+    try:
+        print(report.write(options.folder))
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the report needs more: {needs_extra(error, 'report')}") from None
+    return 0
+
+
+def _evaluate(options: argparse.Namespace) -> int:
+    _check_run(options.folder)
+    _check_which(options.checkpoint)
+    from ..train import evaluation
+
+    scores = evaluation.evaluate(options.folder, options.checkpoint)
+    if options.json:
+        print(json.dumps(scores))
+    else:
+        step = scores.pop("step")
+        print(f"step {step:g}: " + ", ".join(f"{name} {value:.6g}" for name, value in scores.items()))
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    _check_run(options.folder)
+    _check_which(options.checkpoint)
+    _check_target(options.to, options.force)
+    from ..train import export
+
+    step, num_tensors, size = export.export(options.folder, options.to, options.checkpoint, options.force)
+    print(f"{options.to}: {num_tensors} tensors of step {step}, {size / 1e6:.1f} MB")
+    return 0
+
+
+def _check_run(folder: Path) -> None:
+    """Before torch is loaded."""
+    from ..train.run_folder import RunFolder
+
+    RunFolder.read(folder)
+
+
+def _check_which(which: str) -> None:
+    if which not in ("best", "last") and not which.isdecimal():
+        raise ValueError(f"--checkpoint: expected best, last or the number of a step, got {which!r}")
+
+
+def _check_target(path: Path, force: bool) -> None:
+    if path.suffix != ".safetensors":
+        raise ValueError(f"--to: expected a name that ends with .safetensors, got {path}")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"cannot write {path}: it is not a regular file")
+    if path.exists() and not force:
+        raise ValueError(f"{path} is there already: give another name, or --force to replace it")
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: there is no folder {path.parent}")

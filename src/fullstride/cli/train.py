@@ -1,0 +1,210 @@
+"""fullstride train, resume, recipes."""
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..train.errors import EXIT_CODES, FOLDER_IN_USE, RunEnded
+
+if TYPE_CHECKING:
+    from ..train.config import Config
+    from ..train.trainer import Result, Trainer
+
+_EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+def add(commands: Any) -> None:
+    train = commands.add_parser(
+        "train",
+        help="train a recipe, or what a config file says",
+        usage="fullstride train RECIPE [options] [--any.field VALUE ...]\n"
+        "       fullstride train --config FILE [options] [--any.field VALUE ...]",
+        description="Trains and leaves everything in one run folder: config, metrics, checkpoints, report. A run that"
+        " was stopped or killed goes on with `fullstride resume RUN`.",
+        epilog="Every field of the config is an option: `fullstride train mlp --help` lists those of a recipe,\n"
+        f"`fullstride recipes` the recipes.\n\n{_EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
+        allow_abbrev=False,  # what is not known here is a field of the config
+    )
+    train.add_argument("-h", "--help", action="store_true", help="this text; after a recipe, its fields and defaults")
+    train.add_argument("--config", metavar="FILE", type=Path, help="YAML with a line 'recipe: NAME' and fields")
+    train.add_argument("--run", metavar="DIR", type=Path, help="the run folder (default: a new one in runs/)")
+    train.add_argument("--dry-run", action="store_true", help="only show model size, memory and time to expect")
+    train.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
+    train.set_defaults(command=_train, takes_fields=True, parser=train)
+
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a run from its newest checkpoint",
+        description="Goes on with a run as if it had never stopped: on the same machine, threads and versions bit for"
+        " bit. What differs is said.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    resume.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
+    resume.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
+    resume.set_defaults(command=_resume)
+
+    recipes = commands.add_parser("recipes", help="list the recipes", description="Lists what can be trained.")
+    recipes.set_defaults(command=_recipes)
+
+
+def _train(options: argparse.Namespace) -> int:
+    recipe = options.fields.pop(0) if options.fields and not options.fields[0].startswith("-") else None
+    if options.help and (recipe or options.config):
+        return _help(recipe, options)
+    if options.help:
+        options.parser.print_help()
+        return 0
+    if recipe is None and options.config is None:
+        return _no_recipe(options.fields)
+    config = configure(recipe, options.config, options.fields)
+    if options.dry_run:
+        from ..train import dry_run
+
+        print(dry_run.as_text(config, dry_run.estimate(config)))
+        return 0
+    with _expected_errors():
+        from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
+
+        return _fit(Trainer(config, options.run), options.quiet)
+
+
+def configure(recipe: str | None, file: Path | None, words: list[str]) -> "Config":
+    """The config that a recipe or a file and the options after it come to. No torch."""
+    from .. import recipes
+    from ..train import config_files
+    from . import fields
+
+    if recipe is not None and file is not None:
+        raise ValueError(f"expected a recipe or --config, got both {recipe} and {file}; the file names its recipe")
+    if recipe is not None:
+        base, prog = recipes.get(recipe)(), f"fullstride train {recipe}"
+    else:
+        assert file is not None
+        base = config_files.read(file)
+        prog = f"fullstride train {base.recipe}"
+    return fields.apply(base, words, prog)
+
+
+def _help(recipe: str | None, options: argparse.Namespace) -> int:
+    from .. import recipes
+    from . import fields
+
+    config = configure(recipe, options.config, [])
+    text = f"{recipes.describe(config.recipe)}\n\nBesides these fields: --run DIR, --dry-run, --quiet; see `fullstride"
+    fields.print_help(config, f"fullstride train {recipe or f'--config {options.config}'}", f"{text} train --help`.")
+    return 0
+
+
+def _no_recipe(words: list[str]) -> int:
+    if words:
+        raise ValueError(f"expected a recipe before {words[0]}, as in `fullstride train mlp {words[0]} ...`")
+    print("Which recipe? fullstride train RECIPE, where RECIPE is one of\n")
+    _print_recipes()
+    print("\n`fullstride train RECIPE --help` lists what can be set, --dry-run shows what to expect.")
+    return 2
+
+
+def _resume(options: argparse.Namespace) -> int:
+    with _expected_errors():
+        from ..train.run_folder import RunFolder
+
+        RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
+        from ..train.trainer import Trainer
+
+        return _fit(Trainer.resume(options.folder), options.quiet)
+
+
+def _fit(trainer: "Trainer", quiet: bool) -> int:
+    trainer.quiet = quiet
+    result = trainer.fit()
+    report = write_report(result.run)
+    print("\n".join(_ending(result, report)))
+    return 0
+
+
+def write_report(run: Path) -> Path | None:
+    """The report of a finished run. Without matplotlib, or if it fails, a line says so: the training is what counts."""
+    from .. import report
+
+    try:
+        return report.write(run)
+    except ModuleNotFoundError as error:
+        print(f"fullstride: no report: {needs_extra(error, 'report')}", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(f"fullstride: no report: {error}", file=sys.stderr)
+    return None
+
+
+def needs_extra(error: ModuleNotFoundError, extra: str) -> str:
+    return f"{error.name} is not installed; get it with: pip install 'fullstride[{extra}]'"
+
+
+def _ending(result: "Result", report: Path | None) -> list[str]:
+    """What was done and where everything is."""
+    lines = [f"{result.steps} steps, this process {_duration(result.seconds)}"]
+    if result.stopped:
+        lines[0] += f"; stopped early: {result.stopped}"
+    if result.best:
+        scores = {name: value for name, value in result.best.items() if isinstance(value, float) and name != "seconds"}
+        lines.append(f"best    step {result.best['step']}: " + ", ".join(f"{n} {v:.4g}" for n, v in scores.items()))
+    if report:
+        lines.append(f"report  {report}")
+    return [
+        *lines,
+        f"run     {result.run}",
+        f"next    fullstride evaluate {result.run}",
+        f"        fullstride export {result.run} --to model.safetensors",
+    ]
+
+
+def _recipes(options: argparse.Namespace) -> int:
+    _print_recipes()
+    return 0
+
+
+def _print_recipes() -> None:
+    from .. import recipes
+
+    width = max(map(len, recipes.NAMES))
+    for name in recipes.NAMES:
+        print(f"  {name:<{width}}  {recipes.describe(name)}")
+
+
+@contextlib.contextmanager
+def _expected_errors() -> Iterator[None]:
+    """Turns what can happen to anybody into one line and its exit code."""
+    from ..train.run_folder import FolderInUse
+
+    try:
+        yield
+    except FolderInUse as error:
+        raise _ended(str(error), FOLDER_IN_USE) from None
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "tensorboard":
+            raise ValueError(needs_extra(error, "tensorboard")) from None
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            line = "not enough memory: lower --micro-batch and raise --accumulate, or --checkpoints.no-background"
+            raise _ended(f"{line}; --dry-run shows what to expect", RunEnded.code) from None
+        raise
+
+
+def _ended(line: str, code: int) -> RunEnded:
+    error = RunEnded(line)
+    error.code = code
+    return error
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"

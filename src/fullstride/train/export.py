@@ -1,0 +1,48 @@
+"""The weights of a checkpoint as one .safetensors file that other programs read."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from . import evaluation
+from .run_folder import RunFolder
+
+
+def export(run: Path, target: Path, which: str = "best", replace: bool = False) -> tuple[int, int, int]:
+    """Writes the file, whole or not at all. Returns the step, the number of tensors and the size in bytes.
+
+    The tensors are those of the model's state_dict(), the weights exact in fp32 whatever they were trained in. The
+    config of the run goes into the file's metadata.
+    """
+    from safetensors.torch import save_file
+
+    snapshot = evaluation.find(run, which)
+    tensors = {name: tensor.contiguous() for name, tensor in snapshot.tensors["model"].items()}
+    metadata = {"format": "pt", "step": str(snapshot.step), "config": RunFolder.read(run).config_yaml}
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        save_file(tensors, partial, metadata)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        _put(partial, target, replace)
+    except OSError as error:
+        raise OSError(f"cannot write {target}: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+    return snapshot.step, len(tensors), target.stat().st_size
+
+
+def _put(partial: Path, target: Path, replace: bool) -> None:
+    """Gives the file its name. A link, unlike a renaming, cannot take the place of a file that came meanwhile."""
+    if replace:
+        partial.replace(target)
+        return
+    try:
+        os.link(partial, target)
+    except FileExistsError:
+        raise ValueError(f"{target} is there already: give another name, or --force to replace it") from None
+    except OSError:  # a file system without links
+        if target.exists():
+            raise ValueError(f"{target} is there already: give another name, or --force to replace it") from None
+        partial.replace(target)
