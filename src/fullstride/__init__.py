@@ -1,6 +1,7 @@
 """Fullstride: one call that makes PyTorch training on CPUs faster at the same quality.
 
-    model, optimizer = fullstride.prepare(model, optimizer)
+    model, optimizer = fullstride.prepare(model, optimizer)          # the rest of the script stays as it is
+    fullstride.Trainer(fullstride.recipes.mlp()).fit()               # or no script at all: `fullstride train mlp`
 """
 
 from typing import TYPE_CHECKING, Any
@@ -8,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from .machine import memory as _memory
 
 __version__ = "0.1.0"
-__all__ = ["explain", "optim", "prepare", "release_memory", "restore"]
+__all__ = ["Hook", "Trainer", "explain", "optim", "prepare", "recipes", "release_memory", "restore"]
 
 if TYPE_CHECKING:
-    from . import optim
+    from . import optim, recipes
     from .machine.memory import release as release_memory
     from .preparation import explain, prepare, restore
+    from .train.hooks import Hook
+    from .train.trainer import Trainer
 
 
 def __getattr__(name: str) -> Any:
@@ -21,9 +24,12 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     places = {
+        "Hook": (".train.hooks", "Hook"),
+        "Trainer": (".train.trainer", "Trainer"),
         "explain": (".preparation", "explain"),
         "optim": (".optim", None),
         "prepare": (".preparation", "prepare"),
+        "recipes": (".recipes", None),
         "release_memory": (".machine.memory", "release"),
         "restore": (".preparation", "restore"),
     }

@@ -1,4 +1,4 @@
-"""fullstride bench kernels, fullstride bench step."""
+"""fullstride compare, bench kernels, bench step."""
 
 import argparse
 import contextlib
@@ -8,10 +8,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .arguments import json_file, positive
+from .arguments import json_file, positive, seconds
 
 
 def add(commands: Any) -> None:
+    compare = commands.add_parser(
+        "compare",
+        help="a recipe's training steps against stock PyTorch",
+        usage="fullstride compare RECIPE [options] [--any.field VALUE ...]\n"
+        "       fullstride compare --config FILE [options] [--any.field VALUE ...]",
+        description="Trains the same model on the same data from the same weights with Fullstride and with plain"
+        " PyTorch, each in its own process, in turns, and shows speed and losses of both.",
+        epilog="Every field of the config is an option: `fullstride train RECIPE --help` lists them.",
+        allow_abbrev=False,  # what is not known here is a field of the config
+    )
+    compare.add_argument("--config", metavar="FILE", type=Path, help="YAML with a line 'recipe: NAME' and fields")
+    compare.add_argument(
+        "--seconds", metavar="S", type=seconds, default=60.0, help="of steps, of all sides together (default: 60)"
+    )
+    compare.add_argument(
+        "--best", action="store_true", help="against stock PyTorch at its best, too; trying torch.compile takes minutes"
+    )
+    compare.add_argument("--json", metavar="FILE", type=Path, help="write the outcome there, too")
+    compare.set_defaults(command=_compare, takes_fields=True, parser=compare)
+
     bench = commands.add_parser("bench", help="measure", description="Measurements.")
     subjects = bench.add_subparsers(title="subjects", metavar="SUBJECT", required=True)
     kernels = subjects.add_parser(
@@ -46,6 +66,19 @@ def add(commands: Any) -> None:
     step.add_argument("--quick", action="store_true", help="one step a turn, and no trial of torch.compile")
     step.add_argument("--profile", action="store_true", help="show where the time of a step goes, on every side")
     step.set_defaults(command=_bench_step)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from .train import configure, recipe_of
+
+    recipe = recipe_of(options)
+    if recipe is None and options.config is None:
+        options.parser.error("expected a recipe or --config FILE; `fullstride recipes` lists the recipes")
+    config = configure(recipe, options.config, options.fields)
+    from ..bench import compare
+
+    compare.run(config, options.seconds, options.best, options.json)
+    return 0
 
 
 def _bench_kernels(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ def add(commands: Any) -> None:
     data = commands.add_parser(
         "data",
         help="fetch and prepare a data set by name",
-        description="Fetches a data set, checks it, and puts it where the recipes look for it. Repeating it does no harm."
+        description="Fetches a data set, checks it, and puts it where the recipes look for it; again, if need be."
         " Without a name it lists what there is.",
     )
     data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist")

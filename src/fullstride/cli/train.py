@@ -54,7 +54,7 @@ def add(commands: Any) -> None:
 
 
 def _train(options: argparse.Namespace) -> int:
-    recipe = options.fields.pop(0) if options.fields and not options.fields[0].startswith("-") else None
+    recipe = recipe_of(options)
     if options.help and (recipe or options.config):
         return _help(recipe, options)
     if options.help:
@@ -72,6 +72,12 @@ def _train(options: argparse.Namespace) -> int:
         from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
 
         return _fit(Trainer(config, options.run), options.quiet)
+
+
+def recipe_of(options: argparse.Namespace) -> str | None:
+    """The recipe, which stands before all fields, taken from them."""
+    has_one = options.fields and not options.fields[0].startswith("-")
+    return options.fields.pop(0) if has_one else None
 
 
 def configure(recipe: str | None, file: Path | None, words: list[str]) -> "Config":

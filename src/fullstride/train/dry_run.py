@@ -1,0 +1,185 @@
+"""What a run will take, before it is started: model, memory, time. Nothing is trained and no run folder is made.
+
+The model is built without memory (torch's meta device) and one micro-batch is sent through it there, which tells what
+autograd will keep of it. The rest is arithmetic:
+
+    memory   process + parameters + optimizer + gradients + activations + the copy that a checkpoint is written from
+    time     steps * (products of a step / measured rate of products + bytes of the optimizer's pass / bandwidth)
+
+An estimate, and said to be one: bf16 halves activations only where all modules compute in it, the rate is that of large
+products on an idle machine, and the allocator's own waste is not in it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..machine import memory, probe, products, threads
+from .config import Config
+
+if TYPE_CHECKING:
+    from .task import Task
+
+_STATE_BYTES = {"fp32": 4.0, "bf16": 2.0, "8bit": 1 + 4 / 256}  # an element; 8 bits have a scale for each 256
+_NUM_MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 1}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    parts: dict[str, int]  # parameters by part of the model
+    num_train: int
+    num_valid: int
+    unit: str
+    precision: str
+    reason: str
+    memory: dict[str, int]  # bytes by what they are for
+    available: int
+    gflop_step: float
+    gflops: float  # of products, as measured
+    step_seconds: float
+    seconds: float  # of all steps and evaluations
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(self.parts.values())
+
+    @property
+    def peak(self) -> int:
+        return sum(self.memory.values())
+
+
+def estimate(config: Config) -> Estimate:
+    threads.set_threads(config.threads)
+    choice = products.choose(config.precision)  # of this machine: measured once, then cached
+    task = config.task()
+    process = memory.resident_bytes() or 0  # with Python, torch and the data
+    model = _build(task)
+    parts = _parts(model)
+    sizes = _sizes(config, sum(parts.values()), choice.precision)
+    sizes = {"process": process, **sizes, "activations": _activations(task, model, config, choice.precision)}
+    if config.checkpoints.background:
+        sizes["checkpoint copy"] = _checkpoint(sizes, choice.precision, sum(parts.values()))
+    flops, rate = task.flops(model), max(choice.rates[choice.precision].values()) * 1e9
+    samples = config.micro_batch * config.accumulate
+    passed = sizes["gradients"] + 2 * (sizes["parameters"] + sizes["optimizer"])
+    step_seconds = flops * samples / rate + passed / (probe.bandwidth("update", 0.1) * 1e9)
+    evaluations = config.steps // config.evaluation.every + 1 if config.evaluation.every else 1
+    evaluating = evaluations * len(task.valid_data) * flops / 3 / rate  # forward is a third
+    return Estimate(
+        parts, len(task.train_data), len(task.valid_data), task.unit, choice.precision, choice.reason, sizes,
+        memory.memory_bytes(), flops * samples / 1e9, rate / 1e9, step_seconds,
+        config.steps * step_seconds + evaluating,
+    )  # fmt: skip
+
+
+def as_text(config: Config, e: Estimate) -> str:
+    """Lines for people."""
+    samples = config.steps * config.accumulate * config.micro_batch
+    batch = f"{config.accumulate} x {config.micro_batch}" if config.accumulate > 1 else str(config.micro_batch)
+    lines = [("model", f"{e.num_parameters:,} parameters")]
+    lines += [("", f"  {name:<28} {count:>13,}") for name, count in e.parts.items()]
+    lines += [
+        ("data", f"{e.num_train:,} {e.unit} to train on, {e.num_valid:,} held out"),
+        ("training", f"{config.steps:,} steps of {batch} {e.unit}, {samples / e.num_train:.3g} epochs"),
+        ("precision", f"{e.precision}: {e.reason}"),
+        ("memory", f"about {memory.as_size(e.peak)} at most, of {memory.as_size(e.available)} that there is"),
+    ]
+    lines += [("", f"  {name:<28} {memory.as_size(size):>13}") for name, size in e.memory.items()]
+    if e.peak > e.available:
+        lines.append(("", "  too much: lower --micro-batch, or try --optimizer.state-precision bf16 or 8bit"))
+    lines += [
+        ("time", f"about {_duration(e.seconds)}, {_duration(e.step_seconds)} a step"),
+        ("", f"  {e.gflop_step:.3g} GFLOP of products a step, {e.gflops:.0f} GFLOP/s measured on this machine"),
+    ]
+    text = "\n".join(f"{label:<10} {line}".rstrip() for label, line in lines)
+    return f"{text}\n\nAn estimate: nothing was trained and no run folder was made."
+
+
+def _build(task: "Task") -> nn.Module:
+    try:
+        with torch.device("meta"):
+            return task.build_model()
+    except (NotImplementedError, RuntimeError):  # it looks at values, which a meta tensor has none of
+        return task.build_model()
+
+
+def _parts(model: nn.Module) -> dict[str, int]:
+    """Parameters of the model's children, each counted once. A model that is one child is that child."""
+    children = list(model.named_children())
+    prefix = ""
+    while len(children) == 1 and list(children[0][1].children()):
+        prefix += children[0][0] + "."
+        children = list(children[0][1].named_children())
+    seen: set[Tensor] = set()
+    parts = {}
+    for name, child in children:
+        weight = getattr(child, "weight", None)
+        shape = " " + " x ".join(map(str, weight.shape)) if isinstance(weight, Tensor) else ""
+        count = _count(child.parameters(), seen)
+        if count:
+            parts[f"{prefix}{name} {type(child).__name__}{shape}"] = count
+    rest = _count(model.parameters(), seen)
+    return parts | ({"others": rest} if rest else {})
+
+
+def _count(parameters: Iterable[Tensor], seen: set[Tensor]) -> int:
+    new = [p for p in parameters if p not in seen]
+    seen.update(new)
+    return sum(p.numel() for p in new)
+
+
+def _sizes(config: Config, count: int, precision: str) -> dict[str, int]:
+    """Bytes that stay from step to step. In bf16 a weight is two halves, and one micro-batch's gradient is bf16."""
+    wish = config.optimizer
+    state = _STATE_BYTES[wish.state_precision] * _NUM_MOMENTS[wish.name] * (wish.name != "sgd" or wish.momentum > 0)
+    gradient = 2 if precision == "bf16" and config.accumulate == 1 else 4
+    return {
+        "parameters": 4 * count,
+        "optimizer": round((state + 4 * wish.lookahead) * count),
+        "gradients": gradient * count,
+    }
+
+
+def _checkpoint(sizes: dict[str, int], precision: str, count: int) -> int:
+    """fp32 weights and the optimizer's state, among which are the lower halves of split weights."""
+    return 4 * count + sizes["optimizer"] + (2 * count if precision == "bf16" else 0)
+
+
+def _activations(task: "Task", model: nn.Module, config: Config, precision: str) -> int:
+    """Bytes that autograd keeps of one micro-batch, and the gradients of the largest two of them on the way back."""
+    indices = np.arange(min(config.micro_batch, len(task.train_data)))
+    batch = task.train_data.batch(indices, np.zeros_like(indices))
+    device = next(model.parameters()).device
+    own = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    kept: dict[int, Tensor] = {}  # by storage; held, so that no other takes its place
+
+    def keep(tensor: Tensor) -> Tensor:
+        if _storage(tensor) not in own:
+            kept.setdefault(_storage(tensor), tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        task.loss(model, tuple(tensor.to(device) for tensor in batch))
+    scale = config.micro_batch / len(indices)
+    sizes = sorted(_bytes(tensor, precision) for tensor in kept.values())
+    return round(scale * (sum(sizes) + sum(sizes[-2:])))
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _bytes(tensor: Tensor, precision: str) -> int:
+    size = tensor.untyped_storage().nbytes()
+    return size // 2 if precision in ("bf16", "fp16") and tensor.dtype is torch.float32 else size
+
+
+def _duration(seconds: float) -> str:
+    for unit, length in [("h", 3600.0), ("min", 60.0), ("s", 1.0)]:
+        if seconds >= 1.5 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e3:.3g} ms"
