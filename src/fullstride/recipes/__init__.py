@@ -12,7 +12,7 @@ NAMES = tuple(_RECIPES)
 
 def get(name: str) -> Callable[[], Config]:
     if name not in _RECIPES:
-        raise ValueError(unknown(name, list(NAMES)).replace("field", "recipe"))
+        raise ValueError(unknown(name, list(NAMES), kind="recipe"))
     return _RECIPES[name]
 
 

@@ -34,7 +34,7 @@ class Data:
     num_classes: int = 1000
     """Of synthetic."""
     num_valid: int = 1000
-    """Held out: of synthetic, and of the subset of mnist."""
+    """Of synthetic: samples held out."""
     augment: bool = False
     """Shift, turn and scale training images (mnist); shift and mirror them (cifar)."""
     workers: int | Literal["auto"] = "auto"

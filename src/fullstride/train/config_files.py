@@ -87,7 +87,7 @@ def overlay(base: T, changes: Mapping[str, Any], where: str = "") -> T:
     values = {}
     for name, value in changes.items():
         if name not in names:
-            raise ValueError(unknown(f"{where}{name}", [f"{where}{known}" for known in names]))
+            raise ValueError(unknown(str(name), names, where))
         old = getattr(base, name)
         if dataclasses.is_dataclass(old):
             if not isinstance(value, Mapping):
@@ -98,10 +98,11 @@ def overlay(base: T, changes: Mapping[str, Any], where: str = "") -> T:
     return dataclasses.replace(base, **values)  # type: ignore[type-var]
 
 
-def unknown(name: str, known: list[str]) -> str:
-    """The line for a name that is not there."""
+def unknown(name: str, known: list[str], where: str = "", kind: str = "field") -> str:
+    """The line for a name that is not there. `where`: what stands before this one and the known ones."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"unknown field {name!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}")
+    hint = f"did you mean {where + near[0]!r}?" if near else f"there are {', '.join(where + each for each in known)}"
+    return f"unknown {kind} {where + name!r}; {hint}"
 
 
 def names(config: object, prefix: str = "") -> list[str]:

@@ -1,0 +1,46 @@
+"""The optimizer, the schedule and the freezer that a config describes."""
+
+from typing import Any
+
+from torch import nn
+
+from ..optim import SGD, Adam, AdamW, DynamicFreezer, Lamb, Lookahead
+from ..optim.schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
+from .config import Config
+
+
+def build_optimizer(config: Config, model: nn.Module) -> Any:
+    wish = config.optimizer
+    common: dict[str, Any] = {
+        "lr": wish.lr, "weight_decay": wish.weight_decay,
+        "state_precision": wish.state_precision, "clip": config.clip, "seed": config.seed,
+    }  # fmt: skip
+    moments: dict[str, Any] = {"betas": wish.betas, "eps": wish.eps}
+    parameters = list(model.parameters())
+    optimizer: AdamW | Adam | Lamb | SGD
+    if wish.name == "adamw":
+        optimizer = AdamW(parameters, **common, **moments)
+    elif wish.name == "adam":
+        optimizer = Adam(parameters, **common, **moments)
+    elif wish.name == "lamb":
+        optimizer = Lamb(parameters, **common, **moments)
+    else:
+        optimizer = SGD(parameters, **common, momentum=wish.momentum)
+    return Lookahead(optimizer, wish.lookahead_alpha, wish.lookahead_k) if wish.lookahead else optimizer
+
+
+def build_schedule(config: Config) -> Schedule:
+    wish, lr, steps = config.schedule, config.optimizer.lr, config.steps
+    if wish.name == "constant":
+        return Constant(wish.warmup)
+    if wish.name == "cosine":
+        return WarmupCosine(lr, wish.warmup, steps, wish.floor)
+    if wish.name == "step":
+        return WarmupStepDecay(wish.warmup, wish.every, wish.factor)
+    decay = max(1, min(round(wish.decay * steps), steps - wish.warmup))
+    return WarmupStableDecay(lr, wish.warmup, steps, decay, wish.floor)
+
+
+def build_freezer(config: Config, model: nn.Module) -> DynamicFreezer | None:
+    wish = config.freeze
+    return DynamicFreezer(model, wish.threshold, wish.patience) if wish.enabled else None

@@ -1,0 +1,39 @@
+"""What the bits of a training run depend on, besides its config and its data."""
+
+import platform
+from typing import Any
+
+import torch
+
+from .. import __version__, _native
+from ..machine import cpu
+from ..ops import linear
+
+
+def describe(precision: str) -> dict[str, Any]:
+    """As things stand after prepare()."""
+    return {
+        "fullstride": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "cpu": cpu.describe().model,
+        "kernels": _native.isa() if _native.available() else "torch references",
+        "threads": torch.get_num_threads(),
+        "precision": precision,
+        "products": {name: linear.backend(getattr(torch, name)) for name in ("float32", "bfloat16")},
+    }
+
+
+def use_products(products: dict[str, str]) -> None:
+    """Multiplies by the libraries that the run began with: which is the fastest is measured, and may come out
+    otherwise the next time. One that is not there any more shows in differences()."""
+    for name, backend in products.items():
+        dtype = getattr(torch, name)
+        if backend in linear.backends(dtype):
+            linear.set_backend(dtype, backend)
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What keeps a resumed run from repeating the bits of the run it goes on from. Python's version does not."""
+    names = [name for name in before if name != "python" and before[name] != now.get(name)]
+    return [f"{name} was {before[name]} and is {now.get(name)}" for name in names]

@@ -1,0 +1,82 @@
+"""Validation: a model's scores on held-out data, as a mean over all of it."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from ..data import loader
+from ..preparation import prepare
+from . import config_files
+from .checkpoint import Snapshot, Store
+from .run_folder import RunFolder
+from .task import Task
+
+if TYPE_CHECKING:
+    from ..report.section import Section
+
+
+class NoCheckpoint(ValueError):
+    """A run has none, or none that is whole."""
+
+
+def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None) -> dict[str, float]:
+    """Mean scores. `between` is called after every batch; the model's mode is as before, whatever that raises."""
+    was_training = model.training
+    model.eval()
+    sums: Counter[str] = Counter()
+    try:
+        with torch.no_grad():
+            for inputs in loader.batches(task.valid_data, batch):
+                sums.update(task.score(model, inputs))
+                between()
+    finally:
+        model.train(was_training)
+    count = sums.pop("count")
+    return {name: total / count for name, total in sums.items()}
+
+
+def evaluate(run_folder: Path, which: str = "best") -> dict[str, float]:
+    """Of a run's checkpoint: "best", "last" or the number of a step. In fp32, whatever it was trained in."""
+    model, task, batch, snapshot = load(run_folder, which)
+    return run(model, task, batch) | {"step": snapshot.step}
+
+
+def sections(run_folder: Path) -> list["Section"]:
+    """What the task shows in the report, by the best weights; nothing before there are any."""
+    try:
+        model, task, _, _ = load(run_folder)
+    except NoCheckpoint:
+        return []
+    return task.sections(model)
+
+
+def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, int, Snapshot]:
+    """The model with the weights of a checkpoint, ready to be used."""
+    config = config_files.from_yaml(RunFolder.read(run_folder).config_yaml, f"{run_folder}/config.yaml")
+    snapshot = find(run_folder, which)
+    task = config.task()
+    model = task.build_model()
+    model.load_state_dict(snapshot.tensors["model"])
+    model, _ = prepare(model.eval(), precision="fp32", threads=config.threads)
+    return model, task, config.evaluation.batch, snapshot
+
+
+def find(run_folder: Path, which: str = "best") -> Snapshot:
+    store = Store(RunFolder.read(run_folder).checkpoints)
+    snapshot = None
+    if which == "best":
+        snapshot = store.best() or store.newest()
+    elif which == "last":
+        snapshot = store.newest()
+    elif not which.isdecimal():
+        raise ValueError(f"checkpoint: expected best, last or the number of a step, got {which!r}")
+    elif int(which) in store.steps():
+        snapshot = store.load(store.folder / f"step-{int(which):08d}")
+    if snapshot is None:
+        there = ", ".join(map(str, store.steps())) or "none"
+        raise NoCheckpoint(f"{run_folder}: expected a checkpoint ({which}), found none that is whole; steps: {there}")
+    return snapshot

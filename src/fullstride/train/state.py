@@ -1,0 +1,74 @@
+"""All that changes while a run goes on: into a snapshot, and out of one.
+
+Order of the data, augmentation, dropout and learning rate are functions of the counters here and of the config. So a
+checkpoint is weights, optimizer, counters and, in the middle of a step, the gradients so far.
+"""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..optim import DynamicFreezer
+from . import state_files
+from .checkpoint import Snapshot
+
+
+@dataclass
+class State:
+    step: int = 0  # optimizer steps done, skipped ones among them
+    micro: int = 0  # micro-batches of the next one that are in the gradients already
+    micro_losses: list[float] = field(default_factory=list)  # of these
+    step_losses: list[float] = field(default_factory=list)  # of the steps since the last row of metrics
+    evaluated: int = 0  # the step after which the last evaluation was
+    best: dict[str, Any] | None = None  # its row
+    since_best: int = 0  # evaluations
+    nonfinite: int = 0  # steps skipped in a row
+    stopped: str = ""  # why the run is over before its last step
+    attempt: int = 1  # processes that worked on this run
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> "State":
+        names = {f.name for f in fields(cls)}
+        return cls(**{name: value for name, value in document.items() if name in names})
+
+
+def take(
+    state: State, environment: dict[str, Any], model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None
+) -> Snapshot:
+    """A view of everything, to be copied before the next step."""
+    optimizer_tensors, optimizer_document = state_files.flatten(optimizer.state_dict())
+    tensors = {"model": model.state_dict(), "optimizer": optimizer_tensors}
+    if state.micro:
+        tensors["gradients"] = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    frozen = None if freezer is None else freezer.state_dict()
+    documents = {
+        "optimizer": optimizer_document,
+        "state": {**_document(state), "environment": environment, "freezer": frozen},
+    }
+    return Snapshot(state.step, tensors, documents)
+
+
+def take_weights(state: State, model: nn.Module) -> Snapshot:
+    """The weights alone: the best ones are kept to be used, not to be trained on."""
+    return Snapshot(state.step, {"model": model.state_dict()}, {"state": _document(state)})
+
+
+def restore(snapshot: Snapshot, model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None) -> State:
+    model.load_state_dict(snapshot.tensors["model"])
+    optimizer.load_state_dict(state_files.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"]))
+    document = snapshot.documents["state"]
+    if freezer is not None and document["freezer"] is not None:
+        freezer.load_state_dict(document["freezer"])  # last, as it wants
+    _restore_gradients(snapshot.tensors.get("gradients", {}), model)
+    return State.from_document(document)
+
+
+def _restore_gradients(gradients: dict[str, Tensor], model: nn.Module) -> None:
+    parameters = dict(model.named_parameters())
+    for name, gradient in gradients.items():
+        parameters[name].grad = gradient
+
+
+def _document(state: State) -> dict[str, Any]:
+    return asdict(state)

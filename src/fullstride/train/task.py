@@ -1,0 +1,53 @@
+"""What a recipe brings to the trainer: the model, the data, the loss, and what to show of them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ..data.dataset import Dataset
+
+if TYPE_CHECKING:
+    from ..report.section import Section
+
+
+@dataclass(frozen=True)
+class Stock:
+    """How a process without this package builds the model: models/`model_file`.py, build(**arguments) and loss()."""
+
+    model_file: str
+    arguments: dict[str, Any]
+
+
+class Task:
+    """Everything here must be a function of the config alone: a resumed run makes it anew."""
+
+    unit = "samples"
+    metrics: tuple[str, ...] = ("loss",)
+    """What score() sums, besides "count"."""
+    higher_is_better = frozenset({"accuracy"})
+    train_data: Dataset
+    valid_data: Dataset
+
+    def build_model(self) -> nn.Module:
+        """With fresh weights, from torch's random numbers as they stand."""
+        raise NotImplementedError
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        """The mean of a micro-batch."""
+        raise NotImplementedError
+
+    def score(self, model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, float]:
+        """Sums over a batch of validation data, among them "count"; the trainer divides by it."""
+        raise NotImplementedError
+
+    def flops(self, model: nn.Module) -> float:
+        """Of the products of one sample, forward and backward: two a weight forward, four backward."""
+        return 6.0 * sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+
+    def sections(self, model: nn.Module) -> list["Section"]:
+        """What only this task can show in the report."""
+        return []
+
+    def stock(self) -> Stock:
+        raise NotImplementedError

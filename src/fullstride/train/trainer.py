@@ -1,0 +1,388 @@
+"""The training run. Read fit() first, then _train_step(): everything else is what they call."""
+
+import contextlib
+import json
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data.loader import Loader, WorkerDied
+from ..data.order import Order
+from ..machine import energy, info, memory, products
+from ..preparation import explain, prepare
+from . import assembly, config_files, environment, evaluation, gradients, state
+from .checkpoint import NonFiniteWeights, Snapshot, Store
+from .clock import Clock
+from .config import Config
+from .errors import DataWorkerDied, Diverged, Interrupted
+from .hooks import Hook
+from .metrics import Metrics
+from .progress import Progress, set_up_logging
+from .run_folder import RunFolder
+from .saver import Saver
+from .signals import Signals
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    run: Path
+    steps: int  # done in the whole run
+    best: dict[str, Any] | None  # the row of the best evaluation
+    seconds: float  # of this process
+    finished: bool
+    stopped: str  # why before the last step, if so
+
+
+class Trainer:
+    """`Trainer(config).fit()` trains; `Trainer.resume(run).fit()` goes on where a run was left.
+
+    run: the folder for everything; None: a new one under runs/.
+    """
+
+    def __init__(self, config: Config, run: str | Path | None = None, hooks: Sequence[Hook] = ()) -> None:
+        self.config, self.hooks = config, list(hooks)
+        self.state = state.State()
+        self.quiet = False  # warnings alone on the console
+        self._run = None if run is None else Path(run)
+        self._resumes = False
+
+    @classmethod
+    def resume(cls, run: str | Path, hooks: Sequence[Hook] = ()) -> "Trainer":
+        """The config is the run's own."""
+        text = RunFolder.read(Path(run)).config_yaml
+        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml"), run, hooks)
+        trainer._resumes = True
+        for name in config_files.missing(trainer.config, text):
+            logger.warning("%s/config.yaml is older than the field %s, which takes its default", run, name)
+        return trainer
+
+    def stop(self, why: str) -> None:
+        """Ends the run after the step under way, with a checkpoint. For hooks."""
+        self.state.stopped = why
+
+    # ---- the run -----------------------------------------------------------------------------------------------------
+
+    def fit(self) -> Result:
+        with contextlib.ExitStack() as stack:
+            self._open(stack)
+            self._build()
+            snapshot = self._restore() if self._resumes else None
+            self._start(stack, snapshot)
+            try:
+                while True:
+                    self._evaluate_if_due()
+                    self._save_if_due()
+                    if self._is_over():
+                        break
+                    self._train_step()
+            except Exception as error:
+                self._save_what_is_left(error)
+                raise
+            finally:
+                self._call_hooks("on_end")
+            with self._refusal_as_divergence():
+                self.saver.wait()
+            return self._result()
+
+    def _train_step(self) -> None:
+        """One optimizer step; a run that was interrupted in its middle goes on in its middle."""
+        self.schedule.set(self.optimizer, self.state.step)
+        while self.state.micro < self.config.accumulate:
+            self._train_micro_batch()
+            self._mind_signals()
+        step_loss = sum(self.state.micro_losses) / self.config.accumulate
+        logs = (self.state.step + 1) % self.config.logging.every == 0 or self.state.step + 1 == self.config.steps
+        norms = self._grad_norms() if logs and self.config.logging.grad_norms else {}
+        self._is_sound = False  # an error in here leaves weights of two steps
+        with self.clock("optimizer"):
+            if self.freezer is not None:
+                self.freezer.step(step_loss)
+            skipped = self.optimizer.skipped_steps
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        self.state.step += 1
+        self.state.micro, self.state.micro_losses = 0, []
+        self._is_sound = True
+        self.state.step_losses.append(step_loss)
+        self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
+        if logs:
+            self._write_row(norms)
+        self.progress.step(self.state.step)
+        self._call_hooks("on_step", step_loss)
+        self._mind_signals()
+
+    def _train_micro_batch(self) -> None:
+        began = time.perf_counter()
+        torch.default_generator.manual_seed(_mixed(self.config.seed, self.loader.position))  # of dropout
+        with self.clock("data"):
+            batch = self._next_batch()
+        loaded = time.perf_counter()
+        with self.clock("forward"):
+            loss = self.task.loss(self.model, batch)
+        with self.clock("backward"):
+            (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
+        self.state.micro_losses.append(loss.item())
+        self.state.micro += 1
+        self.loader.observe(loaded - began, time.perf_counter() - loaded)
+
+    def _next_batch(self) -> tuple[torch.Tensor, ...]:
+        try:
+            return self.loader.next()
+        except WorkerDied as error:
+            raise DataWorkerDied(str(error)) from None
+
+    def _is_over(self) -> bool:
+        return self.state.step >= self.config.steps or bool(self.state.stopped)
+
+    # ---- before the first step ---------------------------------------------------------------------------------------
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        """The folder, its log, and the signals: from here on nothing that happens goes unseen."""
+        self._began = time.perf_counter()
+        self.task = self.config.task()  # before a folder is made: data may be missing
+        if self._resumes:
+            assert self._run is not None
+            self.folder = RunFolder.open(self._run)
+        else:
+            self.folder = RunFolder.create(self._run, config_files.to_yaml(self.config), self.config.recipe)
+        stack.callback(self.folder.close)
+        stack.callback(set_up_logging(self.folder.log, self.quiet))
+        self.signals = stack.enter_context(Signals())
+        self.store = Store(self.folder.checkpoints, self.config.checkpoints.keep)
+        self.saver = Saver(self.store, self.config.checkpoints.background)
+        stack.callback(self.saver.close)
+
+    def _build(self) -> None:
+        """Data, model and optimizer, as every process of this run makes them."""
+        config = self.config
+        if config.evaluation.metric not in self.task.metrics:
+            raise ValueError(
+                f"evaluation.metric: expected one of {', '.join(self.task.metrics)}, got {config.evaluation.metric}"
+            )
+        torch.manual_seed(config.seed)
+        model = self.task.build_model()
+        optimizer = assembly.build_optimizer(config, model)
+        self.flops = self.task.flops(model)
+        self.model, self.optimizer = prepare(
+            model, optimizer, precision=config.precision, clip=config.clip, threads=config.threads
+        )
+        self.model.train()
+        self.freezer = assembly.build_freezer(config, self.model)
+        self.schedule = assembly.build_schedule(config)
+        self.environment = environment.describe(explain(self.model).precision)
+
+    def _restore(self) -> Snapshot | None:
+        """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
+        snapshot = self.store.newest()
+        if snapshot is None:
+            logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
+            return None
+        saved = snapshot.documents["state"]["environment"]
+        environment.use_products(saved["products"])
+        self.environment = environment.describe(self.environment["precision"])
+        for line in environment.differences(saved, self.environment):
+            logger.warning("not bit for bit the run as it was: %s", line)
+        self.state = state.restore(snapshot, self.model, self.optimizer, self.freezer)
+        self.state.attempt += 1
+        return snapshot
+
+    def _start(self, stack: contextlib.ExitStack, snapshot: Snapshot | None) -> None:
+        config = self.config
+        self._saved = None if snapshot is None else self._place()
+        self._is_sound = True
+        order = Order(len(self.task.train_data), config.micro_batch, config.seed)
+        position = self.state.step * config.accumulate + self.state.micro
+        data = getattr(config, "data", None)
+        self.loader = Loader(
+            self.task.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2)
+        )
+        stack.callback(self.loader.close)
+        self.clock = Clock()
+        self.energy = energy.Meter()
+        self.metrics = Metrics(self.folder, self.state.attempt, config.logging.tensorboard)
+        stack.callback(self.metrics.close)
+        rates = products.choose(config.precision).rates  # measured by prepare(), and cached
+        self.peak = max(rates[self.environment["precision"]].values())
+        self._write_machine()
+        self.metrics.write("event", {"step": self.state.step, "event": "start", "environment": self.environment})
+        self.progress = Progress(config.steps, self.state.step, self.task.unit, self.quiet)
+        stack.callback(self.progress.close)
+        self._row_step, self._row_micro = self.state.step, self.state.micro
+        self._call_hooks("on_start")
+        self.clock.take()
+
+    def _write_machine(self) -> None:
+        facts = info.collect(measure=False) | {
+            "environment": self.environment,
+            "peak_gflops": self.peak,
+            "prepared": str(explain(self.model)).splitlines(),
+            "energy": self.energy.label,
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+        }
+        self.folder.write("machine.json", json.dumps(facts, indent=2) + "\n")
+
+    # ---- evaluation --------------------------------------------------------------------------------------------------
+
+    def _evaluate_if_due(self) -> None:
+        wish, step = self.config.evaluation, self.state.step
+        due = self._is_over() or (wish.every and step % wish.every == 0)
+        if not due or step == self.state.evaluated:
+            return
+        began = time.perf_counter()
+        with self.clock("evaluate"):
+            row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals)
+        row |= {"step": step, "seconds": time.perf_counter() - began}
+        self.state.evaluated = step
+        self._judge(row)
+        self.metrics.write("eval", row)
+        self.progress.evaluated(row)
+        self._call_hooks("on_evaluate", row)
+
+    def _judge(self, row: dict[str, Any]) -> None:
+        """Keeps the weights if they are the best so far, and stops early if there were none for too long."""
+        name, best = self.config.evaluation.metric, self.state.best
+        sign = -1 if name in self.task.higher_is_better else 1
+        row["best"] = math.isfinite(row[name]) and (best is None or sign * row[name] < sign * best[name])
+        if row["best"]:
+            self.state.best, self.state.since_best = dict(row), 0
+            self._submit(state.take_weights(self.state, self.model), "best")
+        else:
+            self.state.since_best += 1
+        patience = self.config.evaluation.patience
+        if patience and self.state.since_best >= patience and self.state.step < self.config.steps:
+            self.state.stopped = f"{name} was not better in {patience} evaluations"
+            logger.info("stopping early: %s", self.state.stopped)
+
+    # ---- checkpoints -------------------------------------------------------------------------------------------------
+
+    def _save_if_due(self) -> None:
+        every, step = self.config.checkpoints.every, self.state.step
+        if self._is_over() or (every and step and step % every == 0):
+            self._save()
+
+    def _save(self) -> None:
+        if self._saved != self._place():
+            self._submit(state.take(self.state, self.environment, self.model, self.optimizer, self.freezer), "step")
+            self._saved = self._place()
+
+    def _place(self) -> tuple[int, int, int]:
+        return self.state.step, self.state.micro, self.state.evaluated
+
+    def _submit(self, snapshot: Snapshot, kind: Any) -> None:
+        with self.clock("checkpoint"), self._refusal_as_divergence():
+            self.saver.submit(snapshot, kind)
+        self._call_hooks("on_checkpoint", self.folder.checkpoints)
+
+    @contextlib.contextmanager
+    def _refusal_as_divergence(self) -> Iterator[None]:
+        try:
+            yield
+        except NonFiniteWeights as error:
+            raise Diverged(f"{error}; {self._way_back()}") from None
+
+    def _mind_signals(self) -> None:
+        """Between two micro-batches, and between two batches of an evaluation."""
+        if self.signals.save:
+            self.signals.save = False
+            logger.info("SIGUSR1: saving")
+            self._save()
+        if self.signals.stop is not None:
+            raise Interrupted(self.signals.stop)
+
+    def _save_what_is_left(self, error: Exception) -> None:
+        """Before the run ends by an error: where its state is sound, it is saved."""
+        if not self._is_sound or isinstance(error, Diverged | OSError):
+            return  # nothing worth saving, or no place to save it
+        if not isinstance(error, Interrupted | DataWorkerDied):  # what backward added may be half a micro-batch
+            self.state.micro, self.state.micro_losses = 0, []
+        try:
+            self._save()
+            self.saver.wait()
+        except (NonFiniteWeights, Diverged, OSError) as second:
+            logger.error("could not save: %s", second)
+        else:
+            logger.info("saved at step %d; go on with: fullstride resume %s", self.state.step, self.folder.path)
+
+    # ---- what goes wrong ---------------------------------------------------------------------------------------------
+
+    def _mind_nonfinite(self, skipped: bool, loss: float) -> None:
+        self.state.nonfinite = self.state.nonfinite + 1 if skipped else 0
+        if not skipped:
+            return
+        logger.warning("step %d skipped: its gradient is not finite (loss %g)", self.state.step, loss)
+        if self.state.nonfinite >= self.config.max_nonfinite:
+            raise Diverged(
+                f"{self.state.nonfinite} steps in a row had a gradient that is not finite; {self._way_back()}"
+            )
+
+    def _way_back(self) -> str:
+        return (
+            f"the checkpoints of {self.folder.path} are good: check the data, or start anew with a lower optimizer.lr"
+            " or precision fp32"
+        )
+
+    # ---- metrics -----------------------------------------------------------------------------------------------------
+
+    def _grad_norms(self) -> dict[str, float | None]:
+        with self.clock("metrics"):
+            return gradients.layer_norms(self.model, self.optimizer)
+
+    def _write_row(self, norms: dict[str, float | None]) -> None:
+        config, now = self.config, self.state
+        parts = self.clock.take()
+        wall = parts.pop("wall")
+        micro = (now.step - self._row_step) * config.accumulate - self._row_micro
+        samples = micro * config.micro_batch
+        computing = max(1e-9, wall - parts.get("evaluate", 0.0) - parts.get("checkpoint", 0.0))
+        rate = samples / computing
+        row = {
+            "step": now.step,
+            "epoch": now.step * config.accumulate * config.micro_batch / len(self.task.train_data),
+            "samples": now.step * config.accumulate * config.micro_batch,
+            "loss": sum(now.step_losses) / len(now.step_losses),
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
+            "grad_norm": self.optimizer.last_grad_norm,
+            "skipped": self.optimizer.skipped_steps,
+            "seconds": time.perf_counter() - self._began,
+            "step_ms": 1e3 * computing * config.accumulate / micro,
+            "per_second": rate,
+            "gflops": rate * self.flops / 1e9,
+            "share_of_peak": rate * self.flops / 1e9 / self.peak if self.peak else None,
+            "resident_mb": _megabytes(memory.resident_bytes()),
+            "joules": self.energy.read(),
+            "time": parts,
+            "grad_norms": norms,
+        }
+        now.step_losses = []
+        self._row_step, self._row_micro = now.step, 0
+        self.metrics.write("train", row)
+        self.progress.train(row)
+
+    def _result(self) -> Result:
+        seconds = time.perf_counter() - self._began
+        now = self.state
+        self.metrics.write("event", {"step": now.step, "event": "end", "seconds": seconds, "stopped": now.stopped})
+        return Result(self.folder.path, now.step, now.best, seconds, True, now.stopped)
+
+    def _call_hooks(self, name: str, *arguments: Any) -> None:
+        for hook in self.hooks:
+            getattr(hook, name)(self, *arguments)
+
+
+def _mixed(seed: int, number: int) -> int:
+    """A seed for one micro-batch; neighbours must have nothing in common."""
+    x = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + 1) & (2**64 - 1)
+    x = (x ^ x >> 31) * 0x94D049BB133111EB & (2**64 - 1)
+    return (x ^ x >> 29) & (2**63 - 1)
+
+
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / 1e6, 1)

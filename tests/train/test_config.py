@@ -1,0 +1,96 @@
+import dataclasses
+
+import pytest
+
+from fullstride import recipes
+from fullstride.train import config_files
+from fullstride.train.config import Config, Optimizer
+
+from .runs import small
+
+
+@pytest.mark.parametrize("name", recipes.NAMES)
+def test_a_recipe_as_yaml_and_back_is_the_same(name):
+    config = recipes.get(name)()
+    assert config_files.from_yaml(config_files.to_yaml(config)) == config
+
+
+def test_a_file_needs_only_the_recipe_and_what_differs():
+    config = config_files.from_yaml("recipe: mlp\nsteps: 700\noptimizer:\n  lr: 1e-3\n")
+    assert config == dataclasses.replace(
+        recipes.get("mlp")(), steps=700, optimizer=dataclasses.replace(recipes.get("mlp")().optimizer, lr=1e-3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("recipe: mpl", "unknown recipe 'mpl'; did you mean 'mlp'?"),
+        ("recipe: mlp\nstepz: 3", "unknown field 'stepz'; did you mean 'steps'?"),
+        ("recipe: mlp\noptimizer:\n  learning: 3", "unknown field 'optimizer.learning'; there are optimizer.name"),
+        ("recipe: mlp\noptimizer:\n  lrr: 3", "unknown field 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
+        ("recipe: mlp\nsteps: many", "steps: expected a whole number, got 'many'"),
+        ("recipe: mlp\nsteps: 1.5", "steps: expected a whole number, got 1.5"),
+        ("recipe: mlp\nsteps: true", "steps: expected a whole number, got True"),
+        ("recipe: mlp\nsteps: -1", "steps: expected 1 or more, got -1"),
+        ("recipe: mlp\noptimizer: 3", "optimizer: expected its fields, such as 'name: adamw', got 3"),
+        ("recipe: mlp\nprecision: half", "precision: expected one of auto, fp32, bf16, fp16, got 'half'"),
+        ("recipe: mlp\nclip: tight", "clip: expected a number or null, got 'tight'"),
+        ("recipe: mlp\noptimizer:\n  lr: .nan", "optimizer.lr: expected above 0, got nan"),
+        ("recipe: mlp\noptimizer:\n  betas: [0.9]", "optimizer.betas: expected a list of 2 values"),
+        ("recipe: mlp\nmodel:\n  hidden: [8, x]", "model.hidden[1]: expected a whole number, got 'x'"),
+        ("recipe: mlp\ndata:\n  workers: some", "data.workers: expected a whole number or 'auto', got 'some'"),
+        ("steps: 3", "expected a line like 'recipe: mlp'"),
+        ("- a\n- b", "expected a mapping of field names to values, got list"),
+        ("{", "expected YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_line(text, message):
+    with pytest.raises(ValueError) as caught:
+        config_files.from_yaml(text, "run.yaml")
+    assert str(caught.value).startswith("run.yaml: ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_says_what_was_expected(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read .*nothing.yaml: No such file"):
+        config_files.read(tmp_path / "nothing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schedule": {"warmup": 12}}, "schedule.warmup: expected less than the 12 steps, got 12"),
+        ({"schedule": {"floor": 1.0}}, "schedule.floor: expected at most optimizer.lr, 0.01, got 1.0"),
+        ({"clip": 0}, "clip: expected a norm above 0, or None, got 0.0"),
+        ({"threads": 0}, "threads: expected 1 or more, or None, got 0"),
+        ({"data": {"workers": -1}}, "data.workers: expected 0 or more, or auto, got -1"),
+        ({"model": {"dropout": 1}}, "model.dropout: expected from 0 to below 1, got 1.0"),
+    ],
+)
+def test_values_that_make_no_sense_are_named(changes, message):
+    with pytest.raises(ValueError) as caught:
+        small(**changes)
+    assert str(caught.value) == message
+
+
+def test_configs_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        small().steps = 3
+
+
+def test_fields_that_a_file_leaves_out_are_listed():
+    text = config_files.to_yaml(small()).replace("max_nonfinite: 10\n", "")
+    assert config_files.missing(config_files.from_yaml(text), text) == ["max_nonfinite"]
+
+
+def test_names_are_those_of_the_command_line():
+    names = config_files.names(small())
+    assert {"steps", "optimizer.lr", "data.path", "model.hidden"} <= set(names)
+    assert "optimizer" not in names
+
+
+def test_a_config_without_a_task_says_so():
+    with pytest.raises(NotImplementedError, match="it needs a method task"):
+        Config(recipe="x", steps=1, micro_batch=1, optimizer=Optimizer(lr=1.0)).task()
