@@ -50,7 +50,7 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def measured(name, milliseconds, faults=0.0, peak_mib=100, losses=(2.0, 1.0)):
-    facts = {"unit": "tokens", "units": 8, "parameters": 10_000_000}
+    facts = {"unit": "tokens", "units": 8, "parameters": 10_000_000, "dropout": False}
     seconds = tuple(x / 1e3 for x in milliseconds)
     return Measured(name, "fp32", Timing(seconds), 8.0, faults, peak_mib << 20, 1.0, 0.5, list(losses), facts)
 

@@ -19,7 +19,7 @@ from .step_cases import STOCK_BEST, STOCK_DEFAULT, Case
 from .step_process import Side
 from .step_stock import WARM_UP, Say
 
-_TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
+TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
 
 
 @dataclass(frozen=True)
@@ -68,28 +68,33 @@ def run(
     cases: Sequence[Case], rounds: int = 7, quick: bool = False, profile: bool = False, say: Say = print
 ) -> Iterator[Result]:
     """Measures one case after the other. `quick`: without torch.compile, and no more steps in a turn than one."""
-    from ..machine import probe
-
-    rates = probe.products()
-    peaks = {"fp32": max(rates[name] for name in rates if name.startswith("fp32")), "bf16": rates.get("bf16")}
+    peaks = measure_peaks()
     for case in cases:
         yield measure(case, rounds, quick, profile, peaks, say)
 
 
+def measure_peaks() -> dict[str, float | None]:
+    """GFLOP/s of square products on this machine, by precision."""
+    from ..machine import probe
+
+    rates = probe.products()
+    return {"fp32": max(rates[name] for name in rates if name.startswith("fp32")), "bf16": rates.get("bf16")}
+
+
 def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str, float | None], say: Say) -> Result:
     with contextlib.ExitStack() as stack:
-        sides = [_start(f"fullstride {wish}", case.config(fullstride=wish), stack) for wish in case.precisions]
-        default = _start(STOCK_DEFAULT, case.config(), stack)
+        sides = [start(f"fullstride {wish}", case.config(fullstride=wish), stack) for wish in case.precisions]
+        default = start(STOCK_DEFAULT, case.config(), stack)
         best, trials = step_stock.find_best(case, default, quick, stack, say)
         sides += [default] if best is default else [default, best]
         answers = _rounds(sides, rounds, quick)
         profiles = {side.name: side.profile() for side in sides if profile}
-        measured = [_measured(side, answers[side.name], peaks, profiles.get(side.name)) for side in sides]
+        measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name)) for side in sides]
     count = min(len(side.losses) for side in measured)
-    return Result(case, measured, _ratios(case, measured), trials, count, _differences(measured, count))
+    return Result(case, measured, ratios_of(case, measured), trials, count, differences(measured, count))
 
 
-def _start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Side:
+def start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Side:
     side = Side(name, config)
     stack.callback(side.close)
     side.run(WARM_UP)
@@ -100,19 +105,24 @@ def _start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Si
 def _rounds(sides: list[Side], rounds: int, quick: bool) -> dict[str, list[dict[str, Any]]]:
     """The answers of each side, one a round. Every side takes the same number of steps in a turn."""
     answers: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
-    first = []
-    for side in sides:
-        first.append(side.run(1)["seconds"][0])
-        side.rest()
-    steps = 1 if quick else min(_MOST_STEPS, math.ceil(_TURN / min(first)))
+    first = [answer["seconds"][0] for answer in take_turns(sides, 1)]
+    steps = 1 if quick else min(_MOST_STEPS, math.ceil(TURN / min(first)))
     for _ in range(rounds):
-        for side in sides:
-            answers[side.name].append(side.run(steps))
-            side.rest()
+        for side, answer in zip(sides, take_turns(sides, steps), strict=True):
+            answers[side.name].append(answer)
     return answers
 
 
-def _measured(
+def take_turns(sides: Sequence[Side], steps: int) -> list[dict[str, Any]]:
+    """One round: each side takes so many steps while the others rest."""
+    answers = []
+    for side in sides:
+        answers.append(side.run(steps))
+        side.rest()
+    return answers
+
+
+def summarise(
     side: Side, answers: list[dict[str, Any]], peaks: dict[str, float | None], profile: dict[str, Any] | None
 ) -> Measured:
     timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
@@ -134,7 +144,7 @@ def _measured(
     )
 
 
-def _ratios(case: Case, sides: list[Measured]) -> list[Ratio]:
+def ratios_of(case: Case, sides: list[Measured]) -> list[Ratio]:
     ours = [side for side in sides if side.name.startswith("fullstride")]
     stock = [side for side in sides if side not in ours]
     ratios = []
@@ -149,10 +159,13 @@ def _ratios(case: Case, sides: list[Measured]) -> list[Ratio]:
     return ratios
 
 
-def _differences(sides: list[Measured], count: int) -> dict[str, float]:
+def differences(sides: list[Measured], count: int) -> dict[str, float]:
+    """Side -> the largest difference of its loss to that of stock as it comes in one of the first steps, relative."""
     default = next(side for side in sides if side.name == STOCK_DEFAULT).losses[:count]
-    return {
-        side.name: max(abs(loss - other) / abs(other) for loss, other in zip(side.losses, default, strict=False))
-        for side in sides
-        if side.name != STOCK_DEFAULT
-    }
+    found = {}
+    for side in sides:
+        if side.name != STOCK_DEFAULT:
+            pairs = zip(side.losses, default, strict=False)
+            relative = [abs(loss - other) / (abs(other) or 1.0) for loss, other in pairs]
+            found[side.name] = next(filter(math.isnan, relative), max(relative))
+    return found

@@ -17,6 +17,7 @@ class Case:
     accumulate: int = 1
     precisions: tuple[str, ...] = ("auto",)
     targets: dict[str, dict[str, float]] = field(default_factory=dict)
+    recipe: str | None = None  # the folder that says what `model`, the name of a recipe, means (compare_folder.py)
 
     @property
     def title(self) -> str:
@@ -24,7 +25,8 @@ class Case:
 
     def config(self, **settings: Any) -> dict[str, Any]:
         """What step_side.py is started with."""
-        return {"model": self.model, "accumulate": self.accumulate} | settings
+        own: dict[str, Any] = {"model": self.model, "accumulate": self.accumulate}
+        return own | ({"recipe": self.recipe} if self.recipe else {}) | settings
 
 
 def _targets(default: float, best: float) -> dict[str, dict[str, float]]:

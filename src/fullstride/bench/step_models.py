@@ -12,11 +12,13 @@ something: classes have centres, and tokens come with frequencies like those of 
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+SEED = 0
 IGNORED = -100  # the label of positions that F.cross_entropy leaves out
 
 
@@ -256,3 +258,33 @@ WORKLOADS = {
         lambda: build_mlp((8, 16, 4)), classes(4, 4, 8), classification_loss, lr=1e-3, unit="samples", num_units=4
     ),
 }  # fmt: skip
+
+
+class Work:
+    """One of these as a side trains it: AdamW, and the norm of the gradient limited to 1."""
+
+    clip = 1.0
+    threads: int | None = None  # as the side has them
+
+    def __init__(self, model: str, accumulate: int) -> None:
+        self.workload, self.accumulate = WORKLOADS[model], accumulate
+        self.options: dict[str, Any] = {}  # of prepare(), besides
+        self.unit, self.num_units = self.workload.unit, self.workload.num_units * accumulate  # of a step
+
+    def build(self) -> nn.Module:
+        torch.manual_seed(SEED)
+        return self.workload.build()
+
+    def gflop(self, model: nn.Module) -> float:
+        return self.accumulate * gflop(self.workload, model)
+
+    def optimizer(self, model: nn.Module, fused: bool | None) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.workload.lr, fused=fused)
+
+    def step(self, number: int) -> tuple[list[tuple[Tensor, Tensor]], float]:
+        """The micro-batches of a step, a function of the seed and its number, and its learning rate."""
+        generator = torch.Generator().manual_seed(1_000_003 * SEED + number + 1)
+        return [self.workload.batch(generator) for _ in range(self.accumulate)], self.workload.lr
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return self.workload.loss(model, *batch)

@@ -1,4 +1,4 @@
-"""The processes of `fullstride bench step`: starting one, asking it, and waiting until it rests."""
+"""The processes of `bench step` and `compare`: starting one, asking it, and waiting until it rests."""
 
 import json
 import os
@@ -57,11 +57,7 @@ class Side:
         return self._ask({"profile": steps}, None)
 
     def rest(self) -> None:
-        """Waits until no thread of the process runs: those of OpenMP spin for a while after their work is done."""
-        deadline, looks = time.monotonic() + _REST_LIMIT, 0
-        while looks < _REST_LOOKS and time.monotonic() < deadline:
-            looks = 0 if _runs(self.pid) else looks + 1
-            time.sleep(_REST_POLL)
+        rest(self.pid)
 
     def close(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
@@ -115,13 +111,21 @@ def our_environment() -> dict[str, str]:
     return dict(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))}
 
 
-def _runs(pid: int) -> bool:
+def rest(pid: int, but: int | None = None) -> None:
+    """Waits until no thread of the process runs, except `but`: those of OpenMP spin on when their work is done."""
+    deadline, looks = time.monotonic() + _REST_LIMIT, 0
+    while looks < _REST_LOOKS and time.monotonic() < deadline:
+        looks = 0 if _runs(pid, but) else looks + 1
+        time.sleep(_REST_POLL)
+
+
+def _runs(pid: int, but: int | None = None) -> bool:
     """Whether a thread of the process is on a core or waits for one. False where /proc does not tell."""
     for file in Path(f"/proc/{pid}/task").glob("*/stat"):
         try:
             state = file.read_text().rpartition(")")[2].split()[0]
         except OSError:  # the thread is gone
             continue
-        if state == "R":
+        if state == "R" and file.parent.name != str(but):
             return True
     return False

@@ -1,10 +1,11 @@
-"""One side of `fullstride bench step`: a process that builds its model once and trains it when told.
+"""One side of `bench step` or `compare`: a process that builds its model once and trains it when told.
 
 Run by its path, so that the process of stock PyTorch never imports Fullstride: `python step_side.py CONFIG`, with
 
     {"model", "accumulate", "fullstride": precision or null, "autocast": bool, "fused": bool, "compile": bool}
 
-as JSON. It writes one line of facts when the model stands, then answers each line it reads with a line:
+as JSON; with "recipe" it is a folder that says what to train (compare_folder.py). It writes one line of facts when the
+model stands, then answers each line it reads with a line:
 
     {"steps": n}      -> {"seconds": [...], "losses": [...], "faults": of all these steps, "peak_bytes"}
     {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
@@ -29,13 +30,14 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor, nn
 
-SEED = 0
+_HERE = Path(__file__).resolve().parent
 # What stock PyTorch must not have of ours, and what else decides how fast a process is.
 _TELLING = re.compile(r"FULLSTRIDE|THP_MEM_ALLOC|GLIBC_TUNABLES|MALLOC_|LD_PRELOAD|OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_")
 _TOP_OPS = 15  # of a profile
 _PHASE = "phase "  # before the names of the script's own parts there
 
 Phase = Callable[[str], AbstractContextManager[Any]]
+Data = tuple[list[tuple[Tensor, ...]], float]  # of a step: micro-batches and learning rate
 
 
 def no_phase(name: str) -> AbstractContextManager[Any]:
@@ -46,73 +48,74 @@ class Training:
     """A model, its optimizer and its data, in the way of a plain training script."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        models = load("step_models")
-        self.workload = models.WORKLOADS[config["model"]]
-        self.accumulate: int = config["accumulate"]
+        self.work = work = find_work(config)
         self.autocast: bool = config.get("autocast", False)
         self.num_steps = 0
-        torch.manual_seed(SEED)
-        model: nn.Module = self.workload.build()
+        if work.threads:
+            torch.set_num_threads(work.threads)
+        model: nn.Module = work.build()
         self.num_parameters = sum(p.numel() for p in model.parameters())
-        self.gflop = self.accumulate * models.gflop(self.workload, model)
-        fused = True if config.get("fused") else None  # None is the default
-        optimizer = torch.optim.AdamW(model.parameters(), lr=self.workload.lr, fused=fused)
-        self.clips = True
+        self.gflop: float = work.gflop(model)
+        self.dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+        optimizer = work.optimizer(model, fused=True if config.get("fused") else None)  # None is the default
+        self.clip: float | None = work.clip
         self.precision = "bf16" if self.autocast else "fp32"
         self.explanation: list[str] = []
         if config.get("fullstride"):
             import fullstride
 
-            model, optimizer = fullstride.prepare(model, optimizer, precision=config["fullstride"], clip=1.0)
-            self.clips = False  # the optimizer does
+            options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads} | work.options
+            model, optimizer = fullstride.prepare(model, optimizer, **options)
+            self.clip = None  # the optimizer does
             explanation = fullstride.explain(model)
             self.precision, self.explanation = explanation.precision, str(explanation).splitlines()
         elif config.get("compile"):
             model = torch.compile(model)  # type: ignore[assignment]
         self.model, self.optimizer = model.train(), optimizer
 
-    def batches(self) -> list[tuple[Tensor, Tensor]]:
-        """The micro-batches of the next step: a function of the seed and its number."""
-        generator = torch.Generator().manual_seed(1_000_003 * SEED + self.num_steps + 1)
-        self.num_steps += 1
-        return [self.workload.batch(generator) for _ in range(self.accumulate)]
+    def data(self, steps: int) -> list[Data]:
+        """Of the next steps."""
+        first, self.num_steps = self.num_steps, self.num_steps + steps
+        return [self.work.step(number) for number in range(first, self.num_steps)]
 
-    def step(self, batches: list[tuple[Tensor, Tensor]], phase: Phase = no_phase) -> float:
+    def step(self, batches: list[tuple[Tensor, ...]], lr: float, phase: Phase = no_phase) -> float:
         total = 0.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         with phase("zero_grad"):
             self.optimizer.zero_grad()
-        for inputs, targets in batches:
+        for batch in batches:
             with phase("forward"), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
-                loss = self.workload.loss(self.model, inputs, targets) / len(batches)
+                loss = self.work.loss(self.model, batch) / len(batches)
             with phase("backward"):
                 loss.backward()
             total += loss.item()
-        if self.clips:
+        if self.clip is not None:
             with phase("clip"):
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         with phase("optimizer"):
             self.optimizer.step()
         return total
 
     def run(self, steps: int) -> dict[str, Any]:
-        data = [self.batches() for _ in range(steps)]  # made before the clock starts
+        data = self.data(steps)  # before the clock starts
         seconds, losses, faults = [], [], page_faults()
-        for batches in data:
+        for batches, lr in data:
             start = time.perf_counter()
-            losses.append(self.step(batches))
+            losses.append(self.step(batches, lr))
             seconds.append(time.perf_counter() - start)
         return {"seconds": seconds, "losses": losses, "faults": page_faults() - faults, "peak_bytes": peak_bytes()}
 
     def profile(self, steps: int) -> dict[str, Any]:
         """Where the time of a step goes: by part of the script, and by operation without those inside it."""
-        data = [self.batches() for _ in range(steps)]
+        data = self.data(steps)
 
         def phase(name: str) -> AbstractContextManager[Any]:
             return torch.profiler.record_function(_PHASE + name)
 
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-            for batches in data:
-                self.step(batches, phase)
+            for batches, lr in data:
+                self.step(batches, lr, phase)
         events = profiler.key_averages()
         phases = {e.key.removeprefix(_PHASE): e.cpu_time_total for e in events if e.key.startswith(_PHASE)}
         whole = sum(phases.values())
@@ -127,8 +130,9 @@ class Training:
         return {
             "parameters": self.num_parameters,
             "gflop": self.gflop,  # of a step
-            "unit": self.workload.unit,
-            "units": self.workload.num_units * self.accumulate,  # of a step
+            "unit": self.work.unit,
+            "units": self.work.num_units,  # of a step
+            "dropout": self.dropout,
             "precision": self.precision,
             "explanation": self.explanation,  # of what prepare() did
             "threads": torch.get_num_threads(),
@@ -154,12 +158,21 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def load(name: str) -> ModuleType:
-    """The module of that name beside this file, without the package around it."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+def find_work(config: dict[str, Any]) -> Any:
+    """What is to be trained: a model of step_models.py, or what `fullstride compare` put into a folder."""
+    if "recipe" not in config:
+        return load(_HERE / "step_models.py").Work(config["model"], config["accumulate"])
+    folder = Path(config["recipe"])
+    facts = json.loads((folder / "recipe.json").read_text())
+    return load(_HERE / "compare_work.py").Work(folder, facts, load(Path(facts["model_file"])))
+
+
+def load(path: Path) -> ModuleType:
+    """The module in that file, without the package around it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -175,7 +188,7 @@ def answers() -> Iterator[TextIO]:
 def main() -> int:
     config = json.loads(sys.argv[1])
     # Python puts the folder of a program first; torch must not find our modules there under names like "table".
-    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
+    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != _HERE]
     with answers() as out:
         try:
             if config.get("fullstride"):

@@ -11,6 +11,7 @@ WARM_UP = 2  # steps: the first meets new pages and makes the optimizer's state
 _HOPELESS = 3.0  # times slower than the best so far: not tried further
 _FIRST_LIMIT, _FIRST_TIMES = 20.0, 6  # a first step may take so many seconds, or so many times the best step
 _MOST_STEPS, _ENOUGH = 5, 3.0  # steps and seconds of a trial, two steps at least
+MOST_TRIED = 2 * WARM_UP + _MOST_STEPS  # steps that a side has taken when the best is found, its warm-up included
 _COMPILE_LIMIT = 900.0  # seconds that torch.compile may take
 
 Say = Callable[[str], object]

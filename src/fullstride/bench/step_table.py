@@ -31,7 +31,7 @@ def lines(result: Result) -> list[str]:
     differences = ", ".join(f"{name} {difference:.1e}" for name, difference in result.loss_differences.items())
     text.append(
         f"  losses of the same {result.num_losses} steps, largest difference to {STOCK_DEFAULT}: {differences}"
-        + (" (every side draws its own dropout)" if result.case.model == "bert" else "")
+        + (" (every side draws its own dropout)" if first["dropout"] else "")
     )
     for side in result.sides:
         if side.profile:
@@ -65,18 +65,18 @@ def as_json(conditions: Mapping[str, Any], results: Sequence[Result]) -> dict[st
         for side in result.sides:
             entry = asdict(side)
             entry["milliseconds"] = [1e3 * seconds for seconds in entry.pop("timing")["seconds"]]
-            entry["losses"] = [_finite(loss) for loss in side.losses]
+            entry["losses"] = [finite(loss) for loss in side.losses]
             sides.append(entry)
         ratios = [asdict(ratio) | {"met": ratio.met, "ratio": ratio.ratio._asdict()} for ratio in result.ratios]
         entries.append({
             "model": result.case.model, "accumulate": result.case.accumulate, "sides": sides, "ratios": ratios,
             "trials": result.trials, "num_losses": result.num_losses,
-            "loss_differences": {name: _finite(value) for name, value in result.loss_differences.items()},
+            "loss_differences": {name: finite(value) for name, value in result.loss_differences.items()},
         })  # fmt: skip
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
 
 
-def _finite(number: float) -> float | None:
+def finite(number: float) -> float | None:
     """JSON knows no NaN."""
     return number if math.isfinite(number) else None
 
