@@ -15,46 +15,50 @@ class Clock:
     """Parts named here are in every take(), others from their first use on. Of one thread."""
 
     def __init__(self, *parts: str) -> None:
-        self._seconds = dict.fromkeys((*parts, "other"), 0.0)
-        self._parts = {name: _Part(self, name) for name in parts}  # made once: a `with` allocates nothing
-        self._open = ["other"]
-        self._mark = perf_counter()
+        self._parts: dict[str, _Part] = {}
+        self._other = _Part(self)
+        self._open = [self._other]  # the innermost part is the last
+        self._mark = self._taken = perf_counter()  # up to where time is counted, and where the last take() was
+        for part in parts:
+            self(part)
 
     def __call__(self, part: str) -> "_Part":
         found = self._parts.get(part)
         if found is None:
-            found = self._parts[part] = _Part(self, part)
-            self._seconds.setdefault(part, 0.0)
+            found = self._parts[part] = _Part(self)
         return found
 
     def take(self) -> dict[str, float]:
         """Seconds by part since the last take, "other" after them, and all of it as "wall"."""
-        self._switch()
-        taken = self._seconds
-        self._seconds = dict.fromkeys(taken, 0.0)
-        other = taken.pop("other")
-        return taken | {"other": other, "wall": sum(taken.values()) + other}
-
-    def _switch(self) -> None:
-        """What has passed is of the part that is open."""
         now = perf_counter()
-        self._seconds[self._open[-1]] += now - self._mark
-        self._mark = now
+        self._open[-1].seconds += now - self._mark
+        taken = {}
+        for name, part in (*self._parts.items(), ("other", self._other)):
+            taken[name], part.seconds = part.seconds, 0.0
+        taken["wall"] = now - self._taken
+        self._mark = self._taken = now
+        return taken
 
 
 class _Part:
-    __slots__ = ("_clock", "_name")
+    """Made once and entered again and again: a `with` makes no objects and takes about a microsecond."""
 
-    def __init__(self, clock: Clock, name: str) -> None:
+    __slots__ = ("_clock", "seconds")
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._name = name
+        self.seconds = 0.0
 
     def __enter__(self) -> None:
-        self._clock._switch()
-        self._clock._open.append(self._name)
+        clock, now = self._clock, perf_counter()
+        clock._open[-1].seconds += now - clock._mark
+        clock._mark = now
+        clock._open.append(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._clock._switch()
-        self._clock._open.pop()
+        clock, now = self._clock, perf_counter()
+        self.seconds += now - clock._mark
+        clock._mark = now
+        clock._open.pop()

@@ -16,9 +16,9 @@ import contextlib
 import logging
 import math
 import sys
-import time
 from collections import deque
 from statistics import median
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
@@ -43,7 +43,7 @@ class Progress:
         self._forecast = _Forecast(total, start)
         self._row: dict[str, Any] = {}
         self._evaluation = ""
-        self._begin = time.monotonic()
+        self._begin = monotonic()
         self._stack = contextlib.ExitStack()
         self._live = self._draw() if terminal.has_bar() and not quiet else None
 
@@ -79,7 +79,9 @@ class Progress:
             console=console, get_renderable=self._bar, refresh_per_second=_REFRESHES_PER_SECOND,
             redirect_stdout=sys.stdout.isatty(),  # or what is printed to a file would come here
         )  # fmt: skip
-        return self._stack.enter_context(live)
+        self._stack.enter_context(live)
+        live.refresh()
+        return live
 
     def _bar(self) -> "RenderableType":
         from rich.console import Group
@@ -89,7 +91,7 @@ class Progress:
 
         step, total = self._step, self._total
         left = self._forecast.seconds_left(step)
-        gone = time.monotonic() - self._begin
+        gone = monotonic() - self._begin
         ahead = f", {_duration(left)} left" if left is not None and step < total else ""
         first = Table.grid(padding=(0, 1), expand=True)
         first.add_column(no_wrap=True)
@@ -119,7 +121,7 @@ class _Forecast:
         step, seconds, parts = row["step"], row.get("seconds") or 0.0, row.get("time") or {}
         num_steps = step - self._last[0]
         passed = sum(parts[name] for name in parts if name != "wall") if parts else seconds - self._last[1]
-        self._last = (step, seconds, time.monotonic())
+        self._last = (step, seconds, monotonic())
         if num_steps <= 0:
             return
         if parts.get("checkpoint"):
@@ -136,7 +138,7 @@ class _Forecast:
             return None
         a_step = median(self._recent) if self._recent else self._first
         a_step += self.evaluations.a_step() + self._checkpoints.a_step()
-        counted_down = (self._total - self._last[0]) * a_step - (time.monotonic() - self._last[2])
+        counted_down = (self._total - self._last[0]) * a_step - (monotonic() - self._last[2])
         return max(0.0, min(counted_down, (self._total - step) * a_step))
 
 

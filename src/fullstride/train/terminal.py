@@ -85,6 +85,10 @@ class _File(logging.FileHandler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s"))
         self._failed = False
 
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # what could not be written is tried again
+            super().close()
+
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
