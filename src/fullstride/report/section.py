@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     import matplotlib.figure
 
@@ -27,16 +30,37 @@ class Table:
 
     caption: str
     columns: Sequence[str]
+    """Empty for facts: each row then is a name and a value."""
     rows: Sequence[Sequence[str]]
+    num_text_columns: int = 1
+    """The others are numbers, and stand under each other at the right."""
     colours: Sequence[str] = ()
     """A colour's name for each row, shown as a patch before its first cell: the table is then a figure's legend."""
 
 
 @dataclass
+class Picture:
+    """A small image, (H, W, 3) of uint8, shown with hard pixels; one line over and one under it."""
+
+    pixels: NDArray[np.uint8]
+    title: str
+    note: str = ""
+
+
+@dataclass
+class Gallery:
+    """Pictures that fill the width there is."""
+
+    caption: str
+    pictures: Sequence[Picture]
+
+
+@dataclass
 class Section:
-    """A heading and what stands under it: text (a blank line parts paragraphs), figures, tables."""
+    """A heading and what stands under it: text (a blank line parts paragraphs), figures, tables, a gallery."""
 
     title: str
     text: str = ""
     figures: list[Figure] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
+    gallery: Gallery | None = None

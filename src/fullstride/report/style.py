@@ -1,7 +1,7 @@
 """Colours and fonts of the report, once for the page and once for matplotlib.
 
-A figure is drawn in the LIGHT colours. In the SVG each of them then becomes a variable of the page's style sheet, so that
-the same picture is legible in a dark scheme too. The series colours are those of Okabe and Ito, which people with
+A figure is drawn in the LIGHT colours. In the SVG each of them then becomes a variable of the page's style sheet, so
+that the same picture is legible in a dark scheme too. The series colours are those of Okabe and Ito, which people with
 any of the common colour blindnesses can tell apart, made darker or lighter until each has a contrast of 3:1 or more to
 the card it lies on (tests/report/test_style.py computes it). Lines differ in stroke or marker as well.
 """

@@ -1,0 +1,118 @@
+"""The section on gradients: the global norm, each layer's, and the steps that were skipped."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import curves, words
+from .run import Floats, Run, number, series
+from .section import Figure, Section
+from .style import LIGHT
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+_MOST_COLUMNS = 160  # of the heat map
+_MOST_LABELS = 28  # layers with their name; of more, every second or third is named
+
+
+def section(run: Run) -> Section | None:
+    figures = []
+    if np.isfinite(series(run.train, "grad_norm")).any():
+        figures.append(Figure("Norm of the whole gradient by step, before clipping.", _norm(run)))
+    layers, norms = by_layer(run)
+    if layers and (norms > 0).any():
+        height = float(np.clip(1.1 + 0.19 * min(len(layers), _MOST_LABELS), 3.0, 6.5))
+        caption = "Norm of the gradient in each layer by step: the first layer on top, brighter is larger."
+        figures.append(Figure(caption, _heat_map(run, layers, norms), height))
+    if run.skipped == 0:
+        skipped = "No step was skipped: every gradient was finite."
+    else:
+        steps = "1 step was" if run.skipped == 1 else f"{run.skipped:,} steps were"
+        skipped = f"{steps} skipped because a gradient was not finite."
+    return Section("Gradients", skipped, figures) if run.train else None
+
+
+def by_layer(run: Run) -> tuple[list[str], Floats]:
+    """Names in the order of the model, and norms (layer, row); NaN where a row has none."""
+    entries = [row.get("grad_norms") for row in run.train]
+    maps = [entry if isinstance(entry, Mapping) else {} for entry in entries]
+    layers = list(dict.fromkeys(name for entry in maps for name in entry))
+    norms = [[np.nan if (x := number(entry, name)) is None else x for entry in maps] for name in layers]
+    return layers, np.array(norms, float).reshape(len(layers), len(maps))
+
+
+def _norm(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
+    axis = curves.step_axis(run)
+    values = series(run.train, "grad_norm")
+    clip = number(run.config, "clip")
+
+    def draw(figure: "matplotlib.figure.Figure") -> None:
+        ax = figure.subplots()
+        curves.line(ax, axis.of(run.train), values, "blue")
+        logarithmic = curves.spans_decades(values)
+        if logarithmic:
+            curves.log_scale(ax)
+        else:
+            ax.set_ylim(bottom=0)
+        if clip is not None and clip <= 1.5 * np.nanmax(values):
+            ax.axhline(clip, color=LIGHT["vermilion"], linewidth=1.2, linestyle=(0, (5, 2)))
+            ax.annotate(
+                f"clipped to {clip:g}", (1, clip), xycoords=("axes fraction", "data"), xytext=(-2, 3), ha="right",
+                textcoords="offset points", fontsize=9, color=LIGHT["vermilion"],
+            )  # fmt: skip
+        curves.finish(ax, axis, "norm, logarithmic" if logarithmic else "norm")
+
+    return draw
+
+
+def _heat_map(run: Run, layers: list[str], norms: Floats) -> Callable[["matplotlib.figure.Figure"], None]:
+    axis = curves.step_axis(run)
+    norms = np.where(norms > 0, norms, np.nan)
+    steps = axis.of(run.train)
+
+    def draw(figure: "matplotlib.figure.Figure") -> None:
+        from matplotlib.colors import LogNorm
+
+        ax = figure.subplots()
+        cells, first, last = columns(steps, norms)
+        low, high = float(np.nanmin(norms)), float(np.nanmax(norms))
+        image = ax.imshow(
+            cells, aspect="auto", interpolation="none", cmap="cividis", extent=(first, last, len(layers), 0),
+            norm=LogNorm(low, max(high, low * 1.01)),
+        )  # fmt: skip
+        stride = -(-len(layers) // _MOST_LABELS)
+        ax.set_yticks(np.arange(0, len(layers), stride) + 0.5, [shorten(name) for name in layers[::stride]], fontsize=8)
+        ax.grid(False)
+        curves.finish(ax, axis._replace(resumes=[]), "")  # a thin line on colours says nothing
+        bar = figure.colorbar(image, ax=ax, pad=0.02, fraction=0.05)
+        bar.outline.set_visible(False)
+        bar.ax.grid(False)
+        curves.log_scale(bar.ax)
+
+    return draw
+
+
+def columns(steps: Floats, norms: Floats) -> tuple[Floats, float, float]:
+    """Cells (layer, column) of equal width in steps, the first step and the last. A column without a row repeats the
+    one before."""
+    last, width = steps[-1], float(np.median(np.diff(steps, prepend=0.0)))
+    first = max(0.0, steps[0] - width)
+    count = int(np.clip(np.ceil((last - first) / max(width, 1.0)), 1, _MOST_COLUMNS))
+    edges = np.linspace(first, last, count + 1)
+    ends = np.searchsorted(steps, edges[1:] + 1e-9, side="right")
+    begins = np.minimum(np.concatenate(([0], ends[:-1])), np.maximum(ends - 1, 0))
+    cells = np.full((len(norms), count), np.nan)
+    for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        part = norms[:, begin:end]
+        present = np.isfinite(part)
+        sums = np.where(present, part, 0.0).sum(axis=1)
+        cells[:, i] = np.where(present.any(axis=1), sums / np.maximum(present.sum(axis=1), 1), np.nan)
+    return cells, first, float(last)
+
+
+def shorten(name: str, longest: int = 26) -> str:
+    """The end says which layer it is."""
+    name = words.label(name) if " " in name else name
+    return name if len(name) <= longest else "..." + name[3 - longest :]

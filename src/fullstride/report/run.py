@@ -1,0 +1,170 @@
+"""A run folder, read for the report: whatever is there of it, complete or not."""
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..train import metrics
+from ..train.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
+Row = dict[str, Any]
+Floats = NDArray[np.float64]
+_NOT_METRICS = {"kind", "attempt", "step", "seconds", "best", "count", "epoch", "samples", "loss", "time"}
+
+
+@dataclass
+class Run:
+    """Rows of each kind by step, and what follows from them. All times are in seconds."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    config_yaml: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
+    compare: dict[str, Any] | None = None
+    train: list[Row] = field(default_factory=list)
+    evals: list[Row] = field(default_factory=list)
+    events: list[Row] = field(default_factory=list)
+
+    @property
+    def recipe(self) -> str:
+        return str(self.config.get("recipe") or "unknown recipe")
+
+    @property
+    def unit(self) -> str:
+        return str(self.machine.get("unit") or "samples")
+
+    @property
+    def steps(self) -> int:
+        """Steps done, as far as logged."""
+        return max((row["step"] for row in self.train + self.evals + self.events), default=0)
+
+    @property
+    def planned_steps(self) -> int | None:
+        steps = number(self.config, "steps")
+        return None if steps is None else int(steps)
+
+    @property
+    def end(self) -> Row | None:
+        """The event that says that the run is over, if it is."""
+        marks = [row for row in self.events if row.get("event") in ("start", "end")]
+        return marks[-1] if marks and marks[-1]["event"] == "end" else None
+
+    @property
+    def seconds(self) -> float:
+        """Of training, through all attempts; what an attempt did and the next one did again counts once."""
+        total = float(self.times[-1]) if self.train else 0.0
+        if self.end is not None:
+            last = (number(self.train[-1], "seconds") or 0.0) if self.train else 0.0
+            total += max(0.0, (number(self.end, "seconds") or 0.0) - last)
+        return total
+
+    @cached_property
+    def times(self) -> Floats:
+        """Seconds of training at each train row."""
+        return cumulative(series(self.train, "seconds"))
+
+    def time_of(self, steps: Sequence[int]) -> Floats:
+        """Seconds of training after so many steps."""
+        if not self.train:
+            return np.zeros(len(steps))
+        return np.interp(steps, [0, *(row["step"] for row in self.train)], [0.0, *np.nan_to_num(self.times)])
+
+    @cached_property
+    def resumes(self) -> list[int]:
+        """Steps after which a new process went on."""
+        starts = [row["step"] for row in self.events if row.get("event") == "start"]
+        if starts:
+            return starts[1:]
+        pairs = zip(self.train, self.train[1:], strict=False)
+        return [before["step"] for before, after in pairs if before["attempt"] != after["attempt"]]
+
+    @property
+    def skipped(self) -> int:
+        """Steps whose gradient was not finite."""
+        return max((int(number(row, "skipped") or 0) for row in self.train), default=0)
+
+    @cached_property
+    def joules(self) -> Floats:
+        """Energy up to each train row, through all attempts; NaN where it was not measured."""
+        return cumulative(series(self.train, "joules"))
+
+    @property
+    def metric(self) -> str:
+        """What "best" is judged by."""
+        evaluation = self.config.get("evaluation")
+        name = evaluation.get("metric") if isinstance(evaluation, Mapping) else None
+        return name if isinstance(name, str) else "loss"
+
+    def metrics(self) -> list[str]:
+        """What evaluations give besides the loss, the one that "best" is judged by first."""
+        names = dict.fromkeys(name for row in self.evals for name in row if number(row, name) is not None)
+        return sorted((name for name in names if name not in _NOT_METRICS), key=lambda name: name != self.metric)
+
+    def best(self) -> Row | None:
+        """The evaluation that was the best."""
+        rows = [row for row in self.evals if row.get("best")]
+        return rows[-1] if rows else None
+
+
+def read(folder: Path) -> Run:
+    """ValueError if the folder holds no run; otherwise what can be read of it."""
+    config_yaml = RunFolder.read(folder).config_yaml
+    rows = [row for row in metrics.read(folder) if isinstance(row["step"], int)]
+    return Run(
+        _yaml(config_yaml), config_yaml, _json(folder / "machine.json") or {}, _json(folder / "compare.json"),
+        *([row for row in rows if row["kind"] == kind] for kind in ("train", "eval", "event")),
+    )  # fmt: skip
+
+
+def number(row: Mapping[str, Any], name: str) -> float | None:
+    """The row's finite value of that name, or None."""
+    value = row.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def series(rows: Sequence[Mapping[str, Any]], name: str) -> Floats:
+    """One value a row, NaN where there is none."""
+    return np.array([math.nan if (value := number(row, name)) is None else value for row in rows], np.float64)
+
+
+def cumulative(values: Floats) -> Floats:
+    """Of a counter that every process starts at 0 again: what it would be had it gone on."""
+    offset, last, total = 0.0, 0.0, []
+    for value in values:
+        if value < last:  # never so for NaN
+            offset += last
+        last = last if math.isnan(value) else value
+        total.append(offset + value)
+    return np.array(total, np.float64)
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+    except ValueError as error:
+        logger.warning("the report leaves %s out, which is not JSON: %s", path, error)
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _yaml(text: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        logger.warning("config.yaml cannot be read: %s", " ".join(str(error).split()))
+        return {}
+    return value if isinstance(value, dict) else {}
