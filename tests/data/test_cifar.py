@@ -21,7 +21,7 @@ def name(request):
 
 @pytest.fixture
 def files(tmp_path, name):
-    """Files of the format, of few records: record j of file i has label 6 i + j and pixels that tell channel and row."""
+    """Files of few records: record j of file i has label 6 i + j (mod 10), and pixels that tell channel and row."""
     num_labels = SIZE[name] - 3072
     pixels = (np.arange(3)[:, None, None] * 50 + np.arange(32)[:, None] + np.zeros(32)).astype(np.uint8).reshape(-1)
     for i, file in enumerate(FILES[name]):

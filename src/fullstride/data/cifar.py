@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 from their binary files: 32 x 32 colour pictures.
 
-A record is its labels, a byte each (CIFAR-10: the class; CIFAR-100: the coarse class, then the fine one, which is used),
+A record is its labels, a byte each (CIFAR-10: the class; CIFAR-100: the coarse class, then the fine one, which counts),
 and 3,072 bytes of pixels: all red, all green, all blue.
 """
 

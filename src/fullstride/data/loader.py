@@ -1,0 +1,106 @@
+"""Micro-batches, one after the other, from this process or from workers: the same bits either way.
+
+A micro-batch is a function of its number (order.py, dataset.py), so the number of workers can change in the middle of a
+run, and nothing but the next number needs saving.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from ..machine import cpu
+from .auto_workers import AutoWorkers
+from .dataset import Dataset
+from .order import Order
+from .workers import WorkerDied, Workers
+
+__all__ = ["Loader", "WorkerDied", "batches"]
+
+
+class Loader:
+    """next() gives micro-batch number `position`, beginning with `start`.
+
+    workers: processes that make micro-batches, `prefetch` ahead each; "auto" finds out how many from what observe()
+    is told.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        order: Order,
+        start: int = 0,
+        workers: int | Literal["auto"] = "auto",
+        prefetch: int = 2,
+    ) -> None:
+        if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 0):
+            raise ValueError(f"workers: expected a number from 0 on, or auto; got {workers!r}")
+        if prefetch < 1:
+            raise ValueError(f"prefetch: expected a number from 1 on, got {prefetch}")
+        self.position = start
+        self._dataset, self._order, self._prefetch = dataset, order, prefetch
+        self._wish = workers if isinstance(workers, int) else 0
+        self._auto = AutoWorkers(_most_workers(order), prefetch) if workers == "auto" else None
+        self._workers: Workers | None = None
+
+    def next(self) -> tuple[Tensor, ...]:
+        """What was wrong with a sample is raised as its data set raised it; the end of a worker as WorkerDied."""
+        if self._workers is not None:
+            try:
+                batch = self._workers.next()
+            except BaseException:  # an interrupt, too: asked again, it begins anew at this position
+                self.close()
+                raise
+        else:
+            batch = self._dataset.batch(*self._order.micro_batch(self.position))
+            if self.num_workers:
+                self._start_workers(batch)
+        self.position += 1
+        return batch
+
+    def observe(self, waited: float, computed: float) -> None:
+        """The seconds that next() and then the computation of the last micro-batch took."""
+        if self._auto is None:
+            return
+        before = self._auto.num
+        self._auto.observe(waited, computed)
+        if self._auto.num != before:
+            self.close()
+
+    @property
+    def num_workers(self) -> int:
+        return self._wish if self._auto is None else self._auto.num
+
+    @property
+    def choice(self) -> str:
+        """One line: the number of workers and why."""
+        return f"data workers: {self._wish or 'none'} (as asked for)" if self._auto is None else str(self._auto)
+
+    def close(self) -> None:
+        """Ends the workers. next() would start them again."""
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+
+    def _start_workers(self, batch: tuple[Tensor, ...]) -> None:
+        try:
+            self._workers = Workers(
+                self._dataset, self._order, self.position + 1, self.num_workers, self._prefetch, batch
+            )
+        except OSError as error:  # no memory, no processes
+            if self._auto is None:
+                raise OSError(f"{self._wish} data workers could not be started ({error}); try fewer, or 0") from error
+            self._auto.give_up(f"they could not be started: {error}")
+
+
+def batches(dataset: Dataset, batch: int) -> Iterator[tuple[Tensor, ...]]:
+    """All samples once and in order, as they are in epoch 0, the last batch a short one: for evaluation."""
+    for start in range(0, len(dataset), batch):
+        indices = np.arange(start, min(start + batch, len(dataset)), dtype=np.int64)
+        yield dataset.batch(indices, np.zeros_like(indices))
+
+
+def _most_workers(order: Order) -> int:
+    """One core is left to the training; the processes of a world may share this machine."""
+    return max(1, cpu.describe().num_usable_cores // order.world - 1)
