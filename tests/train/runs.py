@@ -20,7 +20,7 @@ SMALL = MlpConfig(
     optimizer=Optimizer(lr=1e-2),
     schedule=Schedule(warmup=2),
     evaluation=Evaluation(every=4, batch=8),
-    checkpoints=Checkpoints(every=5),
+    checkpoints=Checkpoints(every=5, background=False),  # a busy machine keeps its thread waiting
     logging=Logging(every=1),
 )
 

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 
 import pytest
 
@@ -46,10 +47,8 @@ def test_a_file_needs_only_the_recipe_and_what_differs():
     ],
 )
 def test_a_wrong_file_is_one_clear_line(text, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=f"^run.yaml: {re.escape(message)}") as caught:
         config_files.from_yaml(text, "run.yaml")
-    assert str(caught.value).startswith("run.yaml: ")
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -70,9 +69,8 @@ def test_a_missing_file_says_what_was_expected(tmp_path):
     ],
 )
 def test_values_that_make_no_sense_are_named(changes, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         small(**changes)
-    assert str(caught.value) == message
 
 
 def test_configs_are_frozen():

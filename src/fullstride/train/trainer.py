@@ -17,7 +17,7 @@ from ..data.order import Order
 from ..machine import energy, info, memory, products
 from ..preparation import explain, prepare
 from . import assembly, config_files, environment, evaluation, gradients, state
-from .checkpoint import NonFiniteWeights, Snapshot, Store
+from .checkpoint import Kind, NonFiniteWeights, Snapshot, Store
 from .clock import Clock
 from .config import Config
 from .errors import DataWorkerDied, Diverged, Interrupted
@@ -83,21 +83,21 @@ class Trainer:
                     if self._is_over():
                         break
                     self._train_step()
+                with self._refusal_as_divergence():
+                    self.saver.wait()
             except Exception as error:
                 self._save_what_is_left(error)
                 raise
             finally:
                 self._call_hooks("on_end")
-            with self._refusal_as_divergence():
-                self.saver.wait()
             return self._result()
 
     def _train_step(self) -> None:
         """One optimizer step; a run that was interrupted in its middle goes on in its middle."""
         self.schedule.set(self.optimizer, self.state.step)
         while self.state.micro < self.config.accumulate:
-            self._train_micro_batch()
             self._mind_signals()
+            self._train_micro_batch()
         step_loss = sum(self.state.micro_losses) / self.config.accumulate
         logs = (self.state.step + 1) % self.config.logging.every == 0 or self.state.step + 1 == self.config.steps
         norms = self._grad_norms() if logs and self.config.logging.grad_norms else {}
@@ -117,7 +117,6 @@ class Trainer:
             self._write_row(norms)
         self.progress.step(self.state.step)
         self._call_hooks("on_step", step_loss)
-        self._mind_signals()
 
     def _train_micro_batch(self) -> None:
         began = time.perf_counter()
@@ -148,6 +147,9 @@ class Trainer:
         """The folder, its log, and the signals: from here on nothing that happens goes unseen."""
         self._began = time.perf_counter()
         self.task = self.config.task()  # before a folder is made: data may be missing
+        metric = self.config.evaluation.metric
+        if metric not in self.task.metrics:
+            raise ValueError(f"evaluation.metric: expected one of {', '.join(self.task.metrics)}, got {metric}")
         if self._resumes:
             assert self._run is not None
             self.folder = RunFolder.open(self._run)
@@ -163,10 +165,6 @@ class Trainer:
     def _build(self) -> None:
         """Data, model and optimizer, as every process of this run makes them."""
         config = self.config
-        if config.evaluation.metric not in self.task.metrics:
-            raise ValueError(
-                f"evaluation.metric: expected one of {', '.join(self.task.metrics)}, got {config.evaluation.metric}"
-            )
         torch.manual_seed(config.seed)
         model = self.task.build_model()
         optimizer = assembly.build_optimizer(config, model)
@@ -265,20 +263,29 @@ class Trainer:
 
     def _save_if_due(self) -> None:
         every, step = self.config.checkpoints.every, self.state.step
-        if self._is_over() or (every and step and step % every == 0):
+        if self._is_over():
+            self._save(at_once=True)
+        elif every and step and step % every == 0:
             self._save()
 
-    def _save(self) -> None:
-        if self._saved != self._place():
-            self._submit(state.take(self.state, self.environment, self.model, self.optimizer, self.freezer), "step")
-            self._saved = self._place()
+    def _save(self, at_once: bool = False) -> None:
+        """`at_once`: with nothing to train meanwhile, or no time to lose, there is no reason for the background."""
+        if self._saved == self._place():
+            return
+        snapshot = state.take(self.state, self.environment, self.model, self.optimizer, self.freezer)
+        self._submit(snapshot, "step", at_once)
+        self._saved = self._place()
 
     def _place(self) -> tuple[int, int, int]:
         return self.state.step, self.state.micro, self.state.evaluated
 
-    def _submit(self, snapshot: Snapshot, kind: Any) -> None:
+    def _submit(self, snapshot: Snapshot, kind: Kind, at_once: bool = False) -> None:
         with self.clock("checkpoint"), self._refusal_as_divergence():
-            self.saver.submit(snapshot, kind)
+            if at_once:
+                self.saver.wait()
+                self.store.save(snapshot, kind)
+            else:
+                self.saver.submit(snapshot, kind)
         self._call_hooks("on_checkpoint", self.folder.checkpoints)
 
     @contextlib.contextmanager
@@ -304,9 +311,9 @@ class Trainer:
         if not isinstance(error, Interrupted | DataWorkerDied):  # what backward added may be half a micro-batch
             self.state.micro, self.state.micro_losses = 0, []
         try:
-            self._save()
+            self._save(at_once=True)
             self.saver.wait()
-        except (NonFiniteWeights, Diverged, OSError) as second:
+        except (Diverged, NonFiniteWeights, OSError) as second:
             logger.error("could not save: %s", second)
         else:
             logger.info("saved at step %d; go on with: fullstride resume %s", self.state.step, self.folder.path)

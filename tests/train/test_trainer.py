@@ -1,0 +1,335 @@
+"""The loop, on a network that takes milliseconds. What kills processes is in tests/faults."""
+
+import json
+import math
+import os
+import signal
+
+import pytest
+import torch
+
+import fullstride
+from fullstride.train import config_files, evaluation, state_files
+from fullstride.train.checkpoint import Store
+from fullstride.train.errors import Diverged, Interrupted
+from fullstride.train.hooks import Hook
+from fullstride.train.metrics import read
+from fullstride.train.trainer import Trainer
+
+from .runs import evaluations, losses, small
+
+
+class Signal(Hook):
+    """Sends a signal to this process after a micro-batch, in a step or in an evaluation."""
+
+    def __init__(self, number, step, micro=None, evaluating=False):
+        self.number, self.place, self.evaluating = number, (step, micro), evaluating
+
+    def on_start(self, trainer):
+        task = trainer.task
+        loss, score = task.loss, task.score
+
+        def loss_and_signal(model, batch):
+            if (trainer.state.step, trainer.state.micro) == self.place:
+                self.send()
+            return loss(model, batch)
+
+        def score_and_signal(model, batch):
+            if self.evaluating and trainer.state.step == self.place[0]:
+                self.send()
+            return score(model, batch)
+
+        task.loss, task.score = loss_and_signal, score_and_signal
+
+    def send(self):
+        os.kill(os.getpid(), self.number)
+
+
+def train(folder, config, hooks=()):
+    return Trainer(config, folder, hooks).fit()
+
+
+def final(folder):
+    """Everything in the newest checkpoint that must not depend on how often the run was interrupted."""
+    snapshot = Store(folder / "checkpoints").newest()
+    document = {**snapshot.documents["state"], "attempt": None}
+    best = document["best"]
+    document["best"] = best and {**best, "seconds": None}
+    optimizer = snapshot.documents["optimizer"]
+    for group in optimizer["param_groups"]:
+        group.pop("differentiable", None)  # torch adds it when a state is loaded; False, and not used
+    return snapshot.tensors, {"optimizer": optimizer, "state": document}
+
+
+def assert_same_run(one, other):
+    (tensors, documents), (other_tensors, other_documents) = final(one), final(other)
+    assert documents == other_documents
+    assert tensors.keys() == other_tensors.keys()
+    for part, named in tensors.items():
+        assert named.keys() == other_tensors[part].keys()
+        for name, tensor in named.items():
+            assert torch.equal(tensor, other_tensors[part][name]), f"{part}: {name}"
+    assert losses(one) == losses(other)
+    assert evaluations(one) == evaluations(other)
+
+
+def test_a_run_leaves_everything_in_its_folder(tmp_path):
+    result = train(tmp_path / "run", small())
+    assert result.finished
+    assert result.steps == 12
+    assert config_files.read(tmp_path / "run" / "config.yaml") == small()
+    assert [step for step, _ in losses(tmp_path / "run")] == list(range(1, 13))
+    assert [row["step"] for row in evaluations(tmp_path / "run")] == [4, 8, 12]
+    assert json.loads((tmp_path / "run" / "machine.json").read_text())["environment"]["threads"] == 1
+    assert Store(tmp_path / "run" / "checkpoints").steps() == [10, 12]
+    assert "evaluated" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_row_tells_where_the_time_went_and_how_each_layer_learns(tmp_path):
+    train(tmp_path / "run", small())
+    rows = [row for row in read(tmp_path / "run") if row["kind"] == "train"]
+    assert {"data", "forward", "backward", "optimizer", "other"} <= rows[-1]["time"].keys()
+    assert all(row["time"]["forward"] > 0 for row in rows)
+    assert rows[-1]["grad_norms"].keys() == {"1", "4", "7"}
+    squares = sum(norm**2 for norm in rows[-1]["grad_norms"].values())
+    assert squares**0.5 == pytest.approx(rows[-1]["grad_norm"], rel=1e-5)
+    assert rows[-1]["joules"] is None or rows[-1]["joules"] > 0
+    assert rows[-1]["gflops"] > 0
+    assert rows[-1]["resident_mb"] > 10
+
+
+def test_it_learns(tmp_path):
+    train(tmp_path / "run", small(steps=60, model={"dropout": 0.0}))
+    found = [loss for _, loss in losses(tmp_path / "run")]
+    assert sum(found[-5:]) < 0.7 * sum(found[:5])
+
+
+def test_the_same_config_gives_the_same_bits(tmp_path):
+    train(tmp_path / "a", small())
+    train(tmp_path / "b", small())
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_another_seed_gives_other_losses(tmp_path):
+    train(tmp_path / "a", small())
+    train(tmp_path / "b", small(seed=1))
+    assert losses(tmp_path / "a") != losses(tmp_path / "b")
+
+
+VARIANTS = {
+    "adamw": {},
+    "lamb with lookahead": {"optimizer": {"name": "lamb", "lookahead": True, "lookahead_k": 3}},
+    "sgd in 8 bits": {"optimizer": {"name": "sgd", "state_precision": "8bit"}},
+    "bf16": {"precision": "bf16", "optimizer": {"state_precision": "bf16"}},
+    "fp16": {"precision": "fp16"},
+    "freezing": {"freeze": {"enabled": True, "threshold": 10.0, "patience": 2}},
+    "a step schedule": {"schedule": {"name": "step", "every": 3}},
+    "saving in the background": {"checkpoints": {"background": True}},
+}
+
+
+@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
+def test_resuming_twice_is_bitwise_the_run_that_was_not_interrupted(tmp_path, changes):
+    config = small(**changes)
+    train(tmp_path / "whole", config)
+    with pytest.raises(Interrupted) as caught:  # in the middle of an accumulation
+        train(tmp_path / "parts", config, [Signal(signal.SIGTERM, step=3, micro=0)])
+    assert caught.value.code == 143
+    newest = Store(tmp_path / "parts" / "checkpoints").newest()
+    assert (newest.step, newest.documents["state"]["micro"]) == (3, 1)
+    with pytest.raises(Interrupted) as caught:  # after the end of an epoch, which is 50 samples
+        Trainer.resume(tmp_path / "parts", [Signal(signal.SIGINT, step=6, micro=1)]).fit()
+    assert caught.value.code == 130
+    assert Trainer.resume(tmp_path / "parts").fit().finished
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path):
+    train(tmp_path / "none", small())
+    with pytest.raises(Interrupted):
+        train(tmp_path / "two", small(data={"workers": 2}), [Signal(signal.SIGTERM, step=5, micro=1)])
+    Trainer.resume(tmp_path / "two").fit()
+    assert_same_run(tmp_path / "none", tmp_path / "two")
+
+
+def test_sigterm_is_seen_in_an_evaluation_which_is_repeated(tmp_path):
+    train(tmp_path / "whole", small())
+    with pytest.raises(Interrupted):
+        train(tmp_path / "parts", small(), [Signal(signal.SIGTERM, step=8, evaluating=True)])
+    assert Store(tmp_path / "parts" / "checkpoints").newest().documents["state"]["evaluated"] == 4
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_sigusr1_saves_and_goes_on(tmp_path):
+    config = small(checkpoints={"every": 0, "keep": 9})
+    result = train(tmp_path / "run", config, [Signal(signal.SIGUSR1, step=2, micro=0)])
+    assert result.steps == 12
+    assert Store(tmp_path / "run" / "checkpoints").steps() == [2, 12]
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path):
+    train(tmp_path / "run", small())
+    before = losses(tmp_path / "run"), Store(tmp_path / "run" / "checkpoints").steps()
+    assert Trainer.resume(tmp_path / "run").fit().steps == 12
+    assert (losses(tmp_path / "run"), Store(tmp_path / "run" / "checkpoints").steps()) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path):
+    train(tmp_path / "whole", small())
+    fullstride.train.run_folder.RunFolder.create(tmp_path / "parts", config_files.to_yaml(small())).close()
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_the_best_weights_are_kept(tmp_path):
+    result = train(tmp_path / "run", small())
+    best = min(evaluations(tmp_path / "run"), key=lambda row: row["loss"])
+    assert result.best["step"] == best["step"]
+    scores = evaluation.evaluate(tmp_path / "run", "best")
+    assert scores["step"] == best["step"]
+    assert scores["loss"] == pytest.approx(best["loss"], rel=1e-6)
+    assert evaluation.evaluate(tmp_path / "run", "12")["step"] == 12
+    with pytest.raises(ValueError, match="expected a checkpoint \\(3\\), found none that is whole; steps: 10, 12"):
+        evaluation.evaluate(tmp_path / "run", "3")
+
+
+def test_early_stopping_ends_the_run_and_is_not_undone_by_resuming(tmp_path):
+    config = small(steps=200, evaluation={"every": 1, "patience": 2}, optimizer={"lr": 1.0}, schedule={"name": "constant"})
+    result = train(tmp_path / "run", config)
+    assert result.steps < 200
+    assert result.stopped == "loss was not better in 2 evaluations"
+    assert Trainer.resume(tmp_path / "run").fit().steps == result.steps
+
+
+class Poison(Hook):
+    """Batches of NaN from a step on, for so many steps."""
+
+    def __init__(self, first, count):
+        self.steps = range(first, first + count)
+
+    def on_start(self, trainer):
+        loss = trainer.task.loss
+
+        def poisoned(model, batch):
+            spoilt = batch[0] * float("nan") if trainer.state.step in self.steps else batch[0]
+            return loss(model, (spoilt, batch[1]))
+
+        trainer.task.loss = poisoned
+
+
+def test_a_step_with_a_nan_is_skipped_and_counted(tmp_path):
+    train(tmp_path / "run", small(), [Poison(4, 2)])
+    rows = [row for row in read(tmp_path / "run") if row["kind"] == "train"]
+    assert [row["skipped"] for row in rows] == [0] * 4 + [1, 2] + [2] * 6
+    assert math.isnan(rows[4]["loss"])
+    assert rows[-1]["loss"] > 0
+
+
+def test_too_many_nans_in_a_row_end_the_run_and_leave_good_weights(tmp_path):
+    with pytest.raises(Diverged, match="3 steps in a row had a gradient that is not finite") as caught:
+        train(tmp_path / "run", small(max_nonfinite=3), [Poison(6, 99)])
+    assert caught.value.code == 3
+    newest = Store(tmp_path / "run" / "checkpoints").newest()
+    assert newest.step == 5
+    assert all(tensor.isfinite().all() for tensor in newest.tensors["model"].values())
+
+
+class Spoil(Hook):
+    def on_step(self, trainer, loss):
+        if trainer.state.step == 7:
+            with torch.no_grad():
+                next(trainer.model.parameters()).fill_(float("inf"))
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    with pytest.raises(Diverged):
+        train(tmp_path / "run", small(max_nonfinite=99, evaluation={"every": 0}), [Spoil()])
+    assert Store(tmp_path / "run" / "checkpoints").newest().step == 5
+
+
+class Stop(Hook):
+    def __init__(self):
+        self.seen = []
+
+    def on_start(self, trainer):
+        self.seen.append("start")
+
+    def on_step(self, trainer, loss):
+        self.seen.append(trainer.state.step)
+        if trainer.state.step == 3:
+            trainer.stop("seen enough")
+
+    def on_evaluate(self, trainer, row):
+        self.seen.append(("evaluate", row["step"]))
+
+    def on_end(self, trainer):
+        self.seen.append("end")
+
+
+def test_hooks_are_called_and_may_stop_the_run(tmp_path):
+    hook = Stop()
+    result = train(tmp_path / "run", small(), [hook])
+    assert result.stopped == "seen enough"
+    assert hook.seen == ["start", 1, 2, 3, ("evaluate", 3), "end"]
+    assert Store(tmp_path / "run" / "checkpoints").steps() == [3]
+
+
+class Fail(Hook):
+    def on_start(self, trainer):
+        loss = trainer.task.loss
+
+        def fail(model, batch):
+            if (trainer.state.step, trainer.state.micro) == (6, 1):
+                raise RuntimeError("out of luck")
+            return loss(model, batch)
+
+        trainer.task.loss = fail
+
+
+def test_an_error_in_the_middle_of_a_step_saves_the_beginning_of_that_step(tmp_path):
+    train(tmp_path / "whole", small())
+    with pytest.raises(RuntimeError, match="out of luck"):
+        train(tmp_path / "parts", small(), [Fail()])
+    newest = Store(tmp_path / "parts" / "checkpoints").newest()
+    assert (newest.step, newest.documents["state"]["micro"]) == (6, 0)
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_what_would_change_the_bits_is_said(tmp_path, caplog):
+    train(tmp_path / "run", small(steps=3))
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("threads: 1", "threads: 2"))
+    Trainer.resume(tmp_path / "run").fit()
+    assert "not bit for bit the run as it was: threads was 1 and is 2" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_config_from_an_older_version_takes_todays_defaults_and_says_so(tmp_path, caplog):
+    train(tmp_path / "run", small(steps=3))
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("max_nonfinite: 10\n", ""))
+    assert Trainer.resume(tmp_path / "run").config == small(steps=3)
+    assert "config.yaml is older than the field max_nonfinite, which takes its default" in caplog.text
+
+
+def test_a_config_from_a_newer_version_is_refused(tmp_path):
+    train(tmp_path / "run", small(steps=3))
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text() + "teleport: true\n")
+    with pytest.raises(ValueError, match="config.yaml: unknown field 'teleport'"):
+        Trainer.resume(tmp_path / "run")
+
+
+def test_a_metric_that_the_task_does_not_have_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="evaluation.metric: expected one of loss, accuracy, got beauty"):
+        train(tmp_path / "run", small(evaluation={"metric": "beauty"}))
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_gradients_in_a_checkpoint_are_those_of_the_micro_batches_done(tmp_path):
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", small(), [Signal(signal.SIGTERM, step=0, micro=0)])
+    snapshot = Store(tmp_path / "run" / "checkpoints").newest()
+    assert snapshot.tensors["gradients"].keys() == snapshot.tensors["model"].keys()
+    assert state_files.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"])["state"] == {}
