@@ -195,7 +195,8 @@ def test_the_best_weights_are_kept(tmp_path):
 
 
 def test_early_stopping_ends_the_run_and_is_not_undone_by_resuming(tmp_path):
-    config = small(steps=200, evaluation={"every": 1, "patience": 2}, optimizer={"lr": 1.0}, schedule={"name": "constant"})
+    stops = {"evaluation": {"every": 1, "patience": 2}, "optimizer": {"lr": 1.0}, "schedule": {"name": "constant"}}
+    config = small(steps=200, **stops)
     result = train(tmp_path / "run", config)
     assert result.steps < 200
     assert result.stopped == "loss was not better in 2 evaluations"
@@ -317,12 +318,12 @@ def test_a_config_from_a_newer_version_is_refused(tmp_path):
     train(tmp_path / "run", small(steps=3))
     path = tmp_path / "run" / "config.yaml"
     path.write_text(path.read_text() + "teleport: true\n")
-    with pytest.raises(ValueError, match="config.yaml: unknown field 'teleport'"):
+    with pytest.raises(ValueError, match=r"config\.yaml: unknown field 'teleport'"):
         Trainer.resume(tmp_path / "run")
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="evaluation.metric: expected one of loss, accuracy, got beauty"):
+    with pytest.raises(ValueError, match=r"evaluation\.metric: expected one of loss, accuracy, got beauty"):
         train(tmp_path / "run", small(evaluation={"metric": "beauty"}))
     assert not (tmp_path / "run").exists()
 
