@@ -290,3 +290,9 @@ def test_the_optimizer_of_stock_is_as_it_comes():
     assert type(training.optimizer) is torch.optim.AdamW
     assert training.optimizer.defaults["fused"] is None
     assert step_side.Training(TINY.config(fused=True)).optimizer.defaults["fused"] is True
+
+
+def test_long_steps_are_shown_without_an_exponent():
+    sides = [measured(STOCK_DEFAULT, [24390.4, 24390.4])]
+    lines = step_table.lines(Result(Case("mlp"), sides, [], [], 2, {}))
+    assert "24390 [24390..24390]" in lines[2]

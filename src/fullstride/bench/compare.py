@@ -28,13 +28,14 @@ Say = Callable[[str], object]
 
 
 def run(
-    config: "Config", seconds: float = 60.0, best: bool = False, json: Path | None = None, say: Say = print
+    config: "Config", seconds: float = 60.0, best: bool = False, json: Path | None = None, say: Say | None = None
 ) -> dict[str, Any]:
     """Measures `seconds` of steps, those of all sides together, start-up not counted; says and returns the outcome.
 
     best: against stock PyTorch at its best as well, whose settings are found by trial; torch.compile takes minutes.
     json: a file for what is returned, compare.json of a run folder say, where the report looks for it.
     """
+    say = say or _print
     check(config, seconds)
     if json is not None:
         compare_table.check_writable(json)
@@ -53,6 +54,10 @@ def run(
     if json is not None:
         compare_table.write(json, content)
     return content
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)  # also into a file or a pipe: what is next takes a minute
 
 
 def check(config: "Config", seconds: float) -> None:

@@ -84,13 +84,18 @@ def finite(number: float) -> float | None:
 def _side(side: Measured, num_losses: int) -> str:
     times = [1e3 * seconds for seconds in side.timing.seconds]
     name = f"{side.name} ({side.precision})" if side.name.endswith(" auto") else side.name
-    time = f"{1e3 * side.timing.median:.4g} [{min(times):.4g}..{max(times):.4g}]"
+    time = f"{_number(1e3 * side.timing.median)} [{_number(min(times))}..{_number(max(times))}]"
     share = "" if side.share_of_peak is None else f"{side.share_of_peak:.0%} {side.precision}"
     loss = statistics.fmean(side.losses[max(0, num_losses - _LAST_LOSSES) : num_losses])
     return (
-        f"  {name:<44} {time:>25} {side.units_per_second:>10.4g} {side.faults:>8.0f} {side.peak_bytes >> 20:>9}"
+        f"  {name:<44} {time:>25} {_number(side.units_per_second):>10} {side.faults:>8.0f} {side.peak_bytes >> 20:>9}"
         f" {side.gflops:>8.1f} {share:>9} {loss:>8.4f}"
     )
+
+
+def _number(value: float) -> str:
+    """Four digits, or more rather than an exponent."""
+    return f"{value:.4g}" if value < 1e4 else f"{value:.0f}"
 
 
 def _ratio(ratio: Ratio) -> str:
