@@ -18,7 +18,7 @@ SMALL = MlpConfig(
     model=Model(hidden=(16, 16), dropout=0.1),
     data=Data(num_samples=50, num_features=12, num_classes=5, num_valid=20, workers=0),
     optimizer=Optimizer(lr=1e-2),
-    schedule=Schedule(warmup=2),
+    schedule=Schedule(warmup=0.2),
     evaluation=Evaluation(every=4, batch=8),
     checkpoints=Checkpoints(every=5, background=False),  # a busy machine keeps its thread waiting
     logging=Logging(every=1),

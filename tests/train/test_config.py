@@ -17,9 +17,9 @@ def test_a_recipe_as_yaml_and_back_is_the_same(name):
 
 
 def test_a_file_needs_only_the_recipe_and_what_differs():
-    config = config_files.from_yaml("recipe: mlp\nsteps: 700\noptimizer:\n  lr: 1e-3\n")
+    config = config_files.from_yaml("recipe: mlp\nsteps: 7\noptimizer:\n  lr: 1e-3\n")
     assert config == dataclasses.replace(
-        recipes.get("mlp")(), steps=700, optimizer=dataclasses.replace(recipes.get("mlp")().optimizer, lr=1e-3)
+        recipes.get("mlp")(), steps=7, optimizer=dataclasses.replace(recipes.get("mlp")().optimizer, lr=1e-3)
     )
 
 
@@ -60,7 +60,7 @@ def test_a_missing_file_says_what_was_expected(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": {"warmup": 12}}, "schedule.warmup: expected less than the 12 steps, got 12"),
+        ({"schedule": {"warmup": 12}}, "schedule.warmup: expected a share of the steps, from 0 to below 1, got 12.0"),
         ({"schedule": {"floor": 1.0}}, "schedule.floor: expected at most optimizer.lr, 0.01, got 1.0"),
         ({"clip": 0}, "clip: expected a norm above 0, or None, got 0.0"),
         ({"threads": 0}, "threads: expected 1 or more, or None, got 0"),

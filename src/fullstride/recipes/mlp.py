@@ -63,7 +63,7 @@ def mlp() -> MlpConfig:
     """52M parameters on generated data: 784 features, 1000 classes, batches of 8 x 128."""
     return MlpConfig(
         recipe="mlp", steps=1000, micro_batch=128, accumulate=8,
-        optimizer=Optimizer(lr=3e-4), schedule=Schedule(warmup=50),
+        optimizer=Optimizer(lr=3e-4), schedule=Schedule(warmup=0.05),
         evaluation=Evaluation(every=100, metric="accuracy"), checkpoints=Checkpoints(every=100),
     )  # fmt: skip
 
@@ -73,7 +73,7 @@ def mlp_mnist() -> MlpConfig:
     return MlpConfig(
         recipe="mlp-mnist", steps=250, micro_batch=128,
         data=Data(name="mnist", augment=True),
-        optimizer=Optimizer(lr=5e-4), schedule=Schedule(warmup=20),
+        optimizer=Optimizer(lr=5e-4), schedule=Schedule(warmup=0.08),
         evaluation=Evaluation(every=25, metric="accuracy"), checkpoints=Checkpoints(every=100),
         logging=Logging(every=5),
     )  # fmt: skip

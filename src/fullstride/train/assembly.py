@@ -31,14 +31,15 @@ def build_optimizer(config: Config, model: nn.Module) -> Any:
 
 def build_schedule(config: Config) -> Schedule:
     wish, lr, steps = config.schedule, config.optimizer.lr, config.steps
+    warmup = int(wish.warmup * steps)
     if wish.name == "constant":
-        return Constant(wish.warmup)
+        return Constant(warmup)
     if wish.name == "cosine":
-        return WarmupCosine(lr, wish.warmup, steps, wish.floor)
+        return WarmupCosine(lr, warmup, steps, wish.floor)
     if wish.name == "step":
-        return WarmupStepDecay(wish.warmup, wish.every, wish.factor)
-    decay = max(1, min(round(wish.decay * steps), steps - wish.warmup))
-    return WarmupStableDecay(lr, wish.warmup, steps, decay, wish.floor)
+        return WarmupStepDecay(warmup, wish.every, wish.factor)
+    decay = max(1, min(round(wish.decay * steps), steps - warmup))
+    return WarmupStableDecay(lr, warmup, steps, decay, wish.floor)
 
 
 def build_freezer(config: Config, model: nn.Module) -> DynamicFreezer | None:

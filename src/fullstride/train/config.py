@@ -55,8 +55,8 @@ class Schedule:
 
     name: Literal["constant", "cosine", "step", "stable"] = "cosine"
     """step: stepwise exponential decay; stable: constant, then a fall at the end."""
-    warmup: int = 0
-    """Steps of linear warm-up."""
+    warmup: float = 0.0
+    """The share of all steps in which it rises linearly."""
     floor: float = 1e-6
     """The learning rate that cosine and stable end at."""
     every: int = 50_000
@@ -67,7 +67,7 @@ class Schedule:
     """Of stable: the share of all steps in which it falls."""
 
     def __post_init__(self) -> None:
-        expect(self.warmup >= 0, "schedule.warmup", "0 or more steps", self.warmup)
+        expect(0 <= self.warmup < 1, "schedule.warmup", "a share of the steps, from 0 to below 1", self.warmup)
         expect(self.floor >= 0, "schedule.floor", "0 or more", self.floor)
         expect(self.every >= 1, "schedule.every", "1 or more steps", self.every)
         expect(0 < self.factor <= 1, "schedule.factor", "above 0, at most 1", self.factor)
@@ -174,9 +174,8 @@ class Config:
         expect(self.clip is None or self.clip > 0, "clip", "a norm above 0, or None", self.clip)
         expect(self.threads is None or self.threads >= 1, "threads", "1 or more, or None", self.threads)
         expect(self.max_nonfinite >= 1, "max_nonfinite", "1 or more", self.max_nonfinite)
-        warmup, floor, lr = self.schedule.warmup, self.schedule.floor, self.optimizer.lr
+        floor, lr = self.schedule.floor, self.optimizer.lr
         if self.schedule.name in ("cosine", "stable"):
-            expect(warmup < self.steps, "schedule.warmup", f"less than the {self.steps} steps", warmup)
             expect(floor <= lr, "schedule.floor", f"at most optimizer.lr, {lr:g}", floor)
 
     def task(self) -> "Task":
