@@ -68,7 +68,7 @@ def mistakes(
     shown = wrong[:limit]
     pictures = []
     for i, pixels in zip(shown, _pixels(np.asarray(images)[shown]), strict=True):
-        sure = "" if confidences is None else f", {100 * float(confidences[i]):.0f} %"
+        sure = "" if confidences is None else f" ({100 * float(confidences[i]):.0f} %)"
         pictures.append(Picture(pixels, f"{names[predictions[i]]}{sure}", f"is {names[labels[i]]}"))
     caption = f"{len(shown)} of {len(wrong):,} mistakes, {order}: in colour what the model said, then what is right."
     text = f"{len(wrong):,} of {len(labels):,} samples were classified wrongly."

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import curves, words
+from . import curves
 from .run import Floats, Run, number, series
 from .section import Figure, Section
 from .style import LIGHT
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _MOST_COLUMNS = 160  # of the heat map
+_MOST_ROWS = 4 * _MOST_COLUMNS  # of metrics that go into it
 _MOST_LABELS = 28  # layers with their name; of more, every second or third is named
 
 
@@ -21,26 +22,27 @@ def section(run: Run) -> Section | None:
     figures = []
     if np.isfinite(series(run.train, "grad_norm")).any():
         figures.append(Figure("Norm of the whole gradient by step, before clipping.", _norm(run)))
-    layers, norms = by_layer(run)
+    layers, steps, norms = by_layer(run)
     if layers and (norms > 0).any():
         height = float(np.clip(1.1 + 0.19 * min(len(layers), _MOST_LABELS), 3.0, 6.5))
         caption = "Norm of the gradient in each layer by step: the first layer on top, brighter is larger."
-        figures.append(Figure(caption, _heat_map(run, layers, norms), height))
+        figures.append(Figure(caption, _heat_map(run, layers, steps, norms), height))
     if run.skipped == 0:
         skipped = "No step was skipped: every gradient was finite."
     else:
-        steps = "1 step was" if run.skipped == 1 else f"{run.skipped:,} steps were"
-        skipped = f"{steps} skipped because a gradient was not finite."
+        which = "1 step was" if run.skipped == 1 else f"{run.skipped:,} steps were"
+        skipped = f"{which} skipped because a gradient was not finite."
     return Section("Gradients", skipped, figures) if run.train else None
 
 
-def by_layer(run: Run) -> tuple[list[str], Floats]:
-    """Names in the order of the model, and norms (layer, row); NaN where a row has none."""
-    entries = [row.get("grad_norms") for row in run.train]
-    maps = [entry if isinstance(entry, Mapping) else {} for entry in entries]
+def by_layer(run: Run) -> tuple[list[str], Floats, Floats]:
+    """Names in the order of the model, steps, and norms (layer, row); NaN where a row has none."""
+    rows = [row for row in run.train if isinstance(row.get("grad_norms"), Mapping)]
+    rows = [rows[i] for i in sorted({int(i) for i in np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS))})]
+    maps = [row["grad_norms"] for row in rows]
     layers = list(dict.fromkeys(name for entry in maps for name in entry))
-    norms = [[np.nan if (x := number(entry, name)) is None else x for entry in maps] for name in layers]
-    return layers, np.array(norms, float).reshape(len(layers), len(maps))
+    norms = np.array([series(maps, name) for name in layers], float).reshape(len(layers), len(maps))
+    return layers, np.array([row["step"] for row in rows], float), norms
 
 
 def _norm(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
@@ -67,10 +69,11 @@ def _norm(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
     return draw
 
 
-def _heat_map(run: Run, layers: list[str], norms: Floats) -> Callable[["matplotlib.figure.Figure"], None]:
+def _heat_map(
+    run: Run, layers: list[str], steps: Floats, norms: Floats
+) -> Callable[["matplotlib.figure.Figure"], None]:
     axis = curves.step_axis(run)
     norms = np.where(norms > 0, norms, np.nan)
-    steps = axis.of(run.train)
 
     def draw(figure: "matplotlib.figure.Figure") -> None:
         from matplotlib.colors import LogNorm
@@ -86,7 +89,7 @@ def _heat_map(run: Run, layers: list[str], norms: Floats) -> Callable[["matplotl
         ax.set_yticks(np.arange(0, len(layers), stride) + 0.5, [shorten(name) for name in layers[::stride]], fontsize=8)
         ax.grid(False)
         curves.finish(ax, axis._replace(resumes=[]), "")  # a thin line on colours says nothing
-        bar = figure.colorbar(image, ax=ax, pad=0.02, fraction=0.05)
+        bar = figure.colorbar(image, ax=ax, pad=0.02, fraction=0.05, aspect=8 * figure.get_figheight())
         bar.outline.set_visible(False)
         bar.ax.grid(False)
         curves.log_scale(bar.ax)
@@ -113,6 +116,6 @@ def columns(steps: Floats, norms: Floats) -> tuple[Floats, float, float]:
 
 
 def shorten(name: str, longest: int = 26) -> str:
-    """The end says which layer it is."""
-    name = words.label(name) if " " in name else name
-    return name if len(name) <= longest else "..." + name[3 - longest :]
+    """Beginning and end: blocks.11.att...query.weight."""
+    tail = longest // 2 - 1
+    return name if len(name) <= longest else f"{name[: longest - tail - 3]}...{name[-tail:]}"

@@ -13,6 +13,7 @@ from .style import LIGHT
 
 if TYPE_CHECKING:
     import matplotlib.figure
+    from matplotlib.axes import Axes
 
 _MOST_EVALUATIONS = 9
 
@@ -22,7 +23,8 @@ def section(run: Run) -> Section:
         return Section("Learning", "No step was logged yet: there is nothing to show.")
     figures = []
     for axis, over in ((curves.step_axis(run), "by step"), (curves.time_axis(run), "by training time")):
-        figures.append(Figure(f"Loss {over}: training and validation.", _loss(run, axis)))
+        if np.isfinite(series(run.train + run.evals, "loss")).any():
+            figures.append(Figure(f"Loss {over}: training and validation.", _loss(run, axis)))
         for name in run.metrics():
             drawn = _metric(run, axis, name)
             figures.append(Figure(f"{words.label(name).capitalize()} on the validation data {over}.", drawn))
@@ -75,6 +77,8 @@ def _loss(run: Run, axis: Axis) -> Callable[["matplotlib.figure.Figure"], None]:
         logarithmic = curves.spans_decades(trained, validated)
         if logarithmic:
             curves.log_scale(ax)
+        if run.metric == "loss":
+            _mark_best(ax, run, axis)
         curves.finish(ax, axis, "loss, logarithmic" if logarithmic else "loss")
         ax.legend(loc="upper right")
 
@@ -84,25 +88,30 @@ def _loss(run: Run, axis: Axis) -> Callable[["matplotlib.figure.Figure"], None]:
 def _metric(run: Run, axis: Axis, name: str) -> Callable[["matplotlib.figure.Figure"], None]:
     def draw(figure: "matplotlib.figure.Figure") -> None:
         ax = figure.subplots()
-        values = series(run.evals, name)
-        x = axis.of(run.evals)
         if np.isfinite(series(run.train, name)).any():
             curves.line(ax, axis.of(run.train), series(run.train, name), "blue", "training")
-        curves.dots(ax, x, values, "vermilion", "validation")
-        best = run.best()
-        if best is not None and name == run.metric and (value := number(best, name)) is not None:
-            place = x[[row is best for row in run.evals].index(True)]
-            ax.plot([place], [value], "o", markersize=9, color=LIGHT["ink"], mfc="none", mew=1.3)
-            below = value >= np.nanmedian(values)
-            ax.annotate(
-                f"best {words.metric(name, value)}", (place, value), xytext=(0, -11 if below else 11),
-                textcoords="offset points", ha="right", va="top" if below else "bottom", fontweight="bold",
-            )  # fmt: skip
+        curves.dots(ax, axis.of(run.evals), series(run.evals, name), "vermilion", "validation")
+        if name == run.metric:
+            _mark_best(ax, run, axis)
         if words.is_share(name):
             ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
         curves.finish(ax, axis, words.label(name))
 
     return draw
+
+
+def _mark_best(ax: "Axes", run: Run, axis: Axis) -> None:
+    best = run.best()
+    value = None if best is None else number(best, run.metric)
+    if best is None or value is None:
+        return
+    x = axis.of([best])[0]
+    below = value >= np.nanmedian(series(run.evals, run.metric))  # on the side that the curve leaves free
+    ax.plot([x], [value], "o", markersize=9, color=LIGHT["ink"], mfc="none", mew=1.3)
+    ax.annotate(
+        f"best {words.metric(run.metric, value)}", (x, value), xytext=(0, -11 if below else 11),
+        textcoords="offset points", ha="right", va="top" if below else "bottom", fontweight="bold",
+    )  # fmt: skip
 
 
 def _rate(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
@@ -114,6 +123,6 @@ def _rate(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
         ax.plot(points.x, points.mean, color=LIGHT["green"], marker="o" if len(points.x) < 3 else None)
         ax.set_ylim(bottom=0)
         curves.finish(ax, axis, "learning rate")
-        ax.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
+        ax.yaxis.set_major_formatter(lambda rate, _: np.format_float_positional(rate, 3, fractional=False, trim="-"))
 
     return draw

@@ -60,8 +60,9 @@ class Run:
     @property
     def seconds(self) -> float:
         """Of training, through all attempts; what an attempt did and the next one did again counts once."""
-        total = float(self.times[-1]) if self.train else 0.0
-        if self.end is not None:
+        known = self.times[np.isfinite(self.times)]
+        total = float(known[-1]) if len(known) else 0.0
+        if self.end is not None:  # some of it came after the last row
             last = (number(self.train[-1], "seconds") or 0.0) if self.train else 0.0
             total += max(0.0, (number(self.end, "seconds") or 0.0) - last)
         return total
@@ -69,13 +70,12 @@ class Run:
     @cached_property
     def times(self) -> Floats:
         """Seconds of training at each train row."""
-        return cumulative(series(self.train, "seconds"))
+        return cumulative(series(self.train, "seconds"), self._attempts)
 
     def time_of(self, steps: Sequence[int]) -> Floats:
         """Seconds of training after so many steps."""
-        if not self.train:
-            return np.zeros(len(steps))
-        return np.interp(steps, [0, *(row["step"] for row in self.train)], [0.0, *np.nan_to_num(self.times)])
+        known = [(row["step"], time) for row, time in zip(self.train, self.times, strict=True) if math.isfinite(time)]
+        return np.interp(steps, [0, *(step for step, _ in known)], [0.0, *(time for _, time in known)])
 
     @cached_property
     def resumes(self) -> list[int]:
@@ -94,7 +94,11 @@ class Run:
     @cached_property
     def joules(self) -> Floats:
         """Energy up to each train row, through all attempts; NaN where it was not measured."""
-        return cumulative(series(self.train, "joules"))
+        return cumulative(series(self.train, "joules"), self._attempts)
+
+    @property
+    def _attempts(self) -> list[int]:
+        return [row["attempt"] for row in self.train]
 
     @property
     def metric(self) -> str:
@@ -137,12 +141,13 @@ def series(rows: Sequence[Mapping[str, Any]], name: str) -> Floats:
     return np.array([math.nan if (value := number(row, name)) is None else value for row in rows], np.float64)
 
 
-def cumulative(values: Floats) -> Floats:
+def cumulative(values: Floats, attempts: Sequence[int]) -> Floats:
     """Of a counter that every process starts at 0 again: what it would be had it gone on."""
     offset, last, total = 0.0, 0.0, []
-    for value in values:
-        if value < last:  # never so for NaN
-            offset += last
+    for i, value in enumerate(values):
+        # Two processes may bear one number, if the first was killed before it saved anything.
+        if i and (attempts[i] != attempts[i - 1] or value < last):
+            offset, last = offset + last, 0.0
         last = last if math.isnan(value) else value
         total.append(offset + value)
     return np.array(total, np.float64)

@@ -127,8 +127,8 @@ def _gflops(run: Run, axis: Axis, values: Floats, peak: float | None) -> Callabl
                 f"measured peak, {peak:,.0f} GFLOP/s", (0, peak), xycoords=("axes fraction", "data"), xytext=(4, 3),
                 textcoords="offset points", fontsize=9, color=LIGHT["muted"],
             )  # fmt: skip
-            scale = peak / 100
-            right = ax.secondary_yaxis("right", functions=(lambda x: np.divide(x, scale), lambda x: np.multiply(x, scale)))
+            one = peak / 100
+            right = ax.secondary_yaxis("right", functions=(lambda x: np.divide(x, one), lambda x: np.multiply(x, one)))
             right.set_ylabel("share of peak")
             right.spines["right"].set_visible(False)
             right.yaxis.set_major_formatter("{x:.0f} %")

@@ -10,7 +10,7 @@ from typing import Any
 
 LIGHT = {
     "paper": "#f6f7f9", "card": "#fefefe", "ink": "#16202c", "muted": "#55606e", "rule": "#dde2e8",
-    "blue": "#0b6bb3", "vermilion": "#c9501c", "green": "#0a8060", "purple": "#a24f86", "amber": "#a97400",
+    "blue": "#0b6bb3", "vermilion": "#bb4815", "green": "#0a8060", "purple": "#a24f86", "amber": "#a97400",
     "sky": "#2b93c9", "grey": "#7a8592", "strong": "#1f5f9c",
 }  # fmt: skip
 DARK = {
