@@ -3,8 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fullstride.recipes.mlp import Data, MlpConfig, Model
 from fullstride.train import config_files
+from fullstride.train.checkpoint import Store
 from fullstride.train.config import Checkpoints, Evaluation, Logging, Optimizer, Schedule
 from fullstride.train.metrics import read
 
@@ -40,4 +43,38 @@ def evaluations(run) -> list[dict[str, Any]]:
     return [{name: row[name] for name in ("step", "loss", "accuracy", "best")} for row in rows]
 
 
-__all__ = ["SMALL", "evaluations", "losses", "replace", "small"]
+def final(folder):
+    """Everything in the newest checkpoint that must not depend on how often the run was interrupted."""
+    snapshot = Store(folder / "checkpoints").newest()
+    document = {**snapshot.documents["state"], "attempt": None}
+    best = document["best"]
+    document["best"] = best and {**best, "seconds": None}
+    optimizer = snapshot.documents["optimizer"]
+    for group in optimizer["param_groups"]:
+        group.pop("differentiable", None)  # torch adds it when a state is loaded; False, and not used
+    return snapshot.tensors, {"optimizer": optimizer, "state": document}
+
+
+def assert_same_run(one, other):
+    """Bit for bit: weights, optimizer, counters, the best weights, every loss and every evaluation."""
+    (tensors, documents), (other_tensors, other_documents) = final(one), final(other)
+    assert documents == other_documents
+    assert_same_tensors(tensors, other_tensors)
+    best, other_best = (Store(folder / "checkpoints").best() for folder in (one, other))
+    assert (best and best.step) == (other_best and other_best.step)
+    if best:
+        assert_same_tensors(best.tensors, other_best.tensors)
+    assert losses(one) == losses(other)
+    assert evaluations(one) == evaluations(other)
+
+
+def assert_same_tensors(parts, other_parts):
+    assert parts.keys() == other_parts.keys()
+    for part, named in parts.items():
+        assert named.keys() == other_parts[part].keys()
+        for name, tensor in named.items():
+            assert torch.equal(tensor, other_parts[part][name]), f"{part}: {name}"
+
+
+
+__all__ = ["SMALL", "assert_same_run", "evaluations", "losses", "replace", "small"]

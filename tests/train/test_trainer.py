@@ -16,7 +16,7 @@ from fullstride.train.hooks import Hook
 from fullstride.train.metrics import read
 from fullstride.train.trainer import Trainer
 
-from .runs import evaluations, losses, small
+from .runs import assert_same_run, evaluations, losses, small
 
 
 class Signal(Hook):
@@ -47,30 +47,6 @@ class Signal(Hook):
 
 def train(folder, config, hooks=()):
     return Trainer(config, folder, hooks).fit()
-
-
-def final(folder):
-    """Everything in the newest checkpoint that must not depend on how often the run was interrupted."""
-    snapshot = Store(folder / "checkpoints").newest()
-    document = {**snapshot.documents["state"], "attempt": None}
-    best = document["best"]
-    document["best"] = best and {**best, "seconds": None}
-    optimizer = snapshot.documents["optimizer"]
-    for group in optimizer["param_groups"]:
-        group.pop("differentiable", None)  # torch adds it when a state is loaded; False, and not used
-    return snapshot.tensors, {"optimizer": optimizer, "state": document}
-
-
-def assert_same_run(one, other):
-    (tensors, documents), (other_tensors, other_documents) = final(one), final(other)
-    assert documents == other_documents
-    assert tensors.keys() == other_tensors.keys()
-    for part, named in tensors.items():
-        assert named.keys() == other_tensors[part].keys()
-        for name, tensor in named.items():
-            assert torch.equal(tensor, other_tensors[part][name]), f"{part}: {name}"
-    assert losses(one) == losses(other)
-    assert evaluations(one) == evaluations(other)
 
 
 def test_a_run_leaves_everything_in_its_folder(tmp_path):
