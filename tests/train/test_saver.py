@@ -1,0 +1,203 @@
+"""Saving in the background: what is saved, when it is done, and where its errors go."""
+
+import os
+import sys
+import threading
+
+import pytest
+import torch
+
+from fullstride.train.checkpoint import NonFiniteWeights, Snapshot, Store
+from fullstride.train.saver import Saver
+
+from . import children
+
+
+def snapshot(step, **tensors):
+    return Snapshot(step, {"model": tensors or {"weight": torch.full((3, 4), float(step))}}, {"state": {"step": step}})
+
+
+class Gate(Store):
+    """A store that starts to save when it is let, and tells what it was given."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.open = threading.Event()
+        self.saved = []
+
+    def save(self, snapshot, kind="step"):
+        assert self.open.wait(30)
+        self.saved.append(snapshot)
+        return super().save(snapshot, kind)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate(tmp_path)
+    yield gate
+    gate.open.set()  # for the threads of a test that failed
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_both_kinds_are_saved(background, tmp_path):
+    store = Store(tmp_path)
+    with Saver(store, background) as saver:
+        saver.submit(snapshot(1))
+        saver.submit(snapshot(2), "best")
+    assert store.newest().step == 1
+    assert store.best().step == 2
+
+
+def test_training_may_go_on_at_once(gate):
+    weight, state = torch.ones(3), {"losses": [1.0]}
+    with Saver(gate) as saver:
+        saver.submit(Snapshot(1, {"model": {"weight": weight}}, {"state": state}))
+        weight.zero_()
+        state["losses"].append(2.0)
+        gate.open.set()
+    found = gate.newest()
+    assert torch.equal(found.tensors["model"]["weight"], torch.ones(3))
+    assert found.documents == {"state": {"losses": [1.0]}}
+
+
+def test_it_is_busy_while_it_saves(gate):
+    with Saver(gate) as saver:
+        assert not saver.busy
+        saver.submit(snapshot(1))
+        assert saver.busy
+        gate.open.set()
+        saver.wait()
+        assert not saver.busy
+        assert gate.newest().step == 1
+
+
+def test_the_next_one_waits_for_the_one_before(gate):
+    with Saver(gate) as saver:
+        saver.submit(snapshot(1))
+        waiting = threading.Thread(target=saver.submit, args=(snapshot(2),))
+        waiting.start()
+        assert not gate.saved
+        gate.open.set()
+        waiting.join()
+        saver.wait()
+    assert [saved.step for saved in gate.saved] == [1, 2]
+
+
+def test_buffers_are_kept_between_savings_and_given_back_at_the_end(gate):
+    gate.open.set()
+    saver = Saver(gate)
+    for step in (1, 2):
+        saver.submit(snapshot(step, a=torch.ones(5), b=torch.ones(2, 3 + step), c=torch.ones(2).bfloat16()))
+    saver.close()
+    (a, b, c), (other_a, other_b, other_c) = (saved.tensors["model"].values() for saved in gate.saved)
+    assert (a.data_ptr(), c.data_ptr()) == (other_a.data_ptr(), other_c.data_ptr())
+    assert (b.shape, other_b.shape) == ((2, 4), (2, 5))
+    assert not saver._buffers
+
+
+def test_views_and_parameters_are_copied_whole(gate):
+    gate.open.set()
+    parameter = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
+    with Saver(gate) as saver:
+        saver.submit(snapshot(1, p=parameter, t=parameter.t(), e=torch.empty(0, 2), s=torch.tensor(4)))
+    found = gate.newest().tensors["model"]
+    assert torch.equal(found["p"], parameter)
+    assert torch.equal(found["t"], parameter.t())
+    assert found["e"].shape == (0, 2)
+    assert found["s"] == 4
+
+
+def test_tied_tensors_are_copied_once_and_stay_tied(gate):
+    gate.open.set()
+    weight = torch.ones(3)
+    with Saver(gate) as saver:
+        saver.submit(Snapshot(1, {"model": {"a": weight, "b": weight}, "other": {"c": weight}}, {}))
+    copies = gate.saved[0].tensors
+    assert copies["model"]["a"] is copies["model"]["b"] is copies["other"]["c"]
+    assert copies["model"]["a"].data_ptr() != weight.data_ptr()
+    found = gate.newest().tensors
+    assert found["model"]["a"] is found["model"]["b"]
+
+
+@pytest.mark.parametrize(
+    "then",
+    [lambda saver: saver.submit(snapshot(3)), lambda saver: saver.wait(), lambda saver: saver.close()],
+    ids=["submit", "wait", "close"],
+)
+def test_an_error_is_raised_once_by_what_comes_next(then, tmp_path):
+    store = Store(tmp_path)
+    saver = Saver(store)
+    saver.submit(snapshot(1))
+    saver.submit(snapshot(2, weight=torch.tensor([float("nan")])))
+    with pytest.raises(NonFiniteWeights, match="step 2"):
+        then(saver)
+    saver.submit(snapshot(4))
+    saver.close()
+    assert store.steps() == [1, 4]
+
+
+def test_an_error_of_the_disk_comes_as_it_is(tmp_path):
+    (tmp_path / "file").write_text("")
+    saver = Saver(Store(tmp_path / "file"))
+    saver.submit(snapshot(1))
+    with pytest.raises(FileExistsError, match="step 1 not saved"):
+        saver.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+def test_only_the_thread_that_saves_has_the_lowest_priority(gate):
+    gate.open.set()
+    seen = []
+    save = gate.save
+
+    def watched(snapshot, kind="step"):
+        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return save(snapshot, kind)
+
+    gate.save = watched
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    with Saver(gate) as saver:
+        saver.submit(snapshot(1))
+    assert seen == [19]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
+
+
+def test_without_a_background_it_is_saved_at_once_and_without_a_copy(gate):
+    gate.open.set()
+    saver = Saver(gate, background=False)
+    given = snapshot(1)
+    saver.submit(given)
+    assert gate.saved == [given]
+    assert not saver.busy
+
+
+def submit_and_end(folder):
+    Saver(Store(folder)).submit(snapshot(1, weight=torch.ones(1 << 20)))
+
+
+def test_a_process_that_ends_without_closing_ends_with_the_saving_done(tmp_path):
+    process = children.start(submit_and_end, tmp_path)
+    process.join()
+    assert process.exitcode == 0
+    assert Store(tmp_path).newest().step == 1
+
+
+def threads_of_a_saving(folder):
+    """(before, while its files are written) of the process's threads, torch having used all of its own."""
+    num_threads = lambda: len(os.listdir("/proc/self/task"))  # noqa: E731
+    torch.set_num_threads(3)
+    weight = torch.ones(1 << 20)
+    Saver(Store(folder))._copy({"model": {"weight": weight}})
+    before = num_threads()
+    counts = []
+    store = Store(folder)
+    store._check_space = lambda files: counts.append(num_threads())  # type: ignore[method-assign]
+    with Saver(store) as saver:
+        saver.submit(snapshot(1, weight=weight, half=weight.bfloat16()))
+    return before, counts[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells the threads of a process")
+def test_saving_starts_no_further_threads(tmp_path):
+    before, during = children.run(threads_of_a_saving, tmp_path)
+    assert during == before + 1
