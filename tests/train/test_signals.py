@@ -55,7 +55,7 @@ def test_sigusr1_asks_for_each_saving_and_goes_on(loop):
 def test_a_second_ctrl_c_leaves_at_once(loop):
     send(loop, signal.SIGINT)
     loop.send_signal(signal.SIGINT)
-    assert loop.wait() == 130
+    assert loop.wait(timeout=60) == 130
     assert loop.stdout.read() == ""
 
 

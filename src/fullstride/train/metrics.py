@@ -7,8 +7,8 @@
 
 Evaluations have a table of their own because they have columns of their own, which nobody knows before the first one,
 and because a plot of `loss` should need no filter. Gradient norms by layer are in the JSON (and TensorBoard) only: a
-table with a column a layer is one that nobody reads. The tables are made from the JSON: at the start and whenever a
-row brings a new column they are written anew, else a line is added.
+table with a column a layer is one that nobody reads. The tables are made from the JSON: with the first row of an
+attempt and with each that brings a new column they are written anew, else a line is added.
 
 NaN and infinity are not JSON; they are written as the strings "NaN", "Infinity" and "-Infinity", and read() gives the
 numbers back. null means unknown. A run that was resumed has rows of several attempts, and steps after the last
@@ -72,7 +72,6 @@ def read(path: Path) -> list[dict[str, Any]]:
     rows: dict[Any, dict[str, Any]] = {}
     for number, row in enumerate(_rows(path / FILE if path.is_dir() else path)):
         key = (row["kind"], row["step"]) if row["kind"] != "event" else number
-        rows.pop(key, None)  # to take the place of the later row
         rows[key] = row
     return sorted(rows.values(), key=lambda row: row["step"])
 
@@ -168,8 +167,6 @@ class _Table:
         self._path, self._source, self._kind = path, source, kind
         self._columns: list[str] = []
         self._lines: _Appender | None = None
-        if path.exists():
-            self._write_anew()
 
     def add(self, row: dict[str, Any]) -> None:
         flat = _flat(row)
