@@ -61,7 +61,7 @@ class TinyConfig(Config):
 
 CONFIG = TinyConfig(
     recipe="tiny", seed=3, steps=8, micro_batch=4, accumulate=2, precision="fp32", clip=0.5,
-    optimizer=Optimizer(lr=0.01), schedule=Schedule(warmup=3),
+    optimizer=Optimizer(lr=0.01), schedule=Schedule(warmup=0.5),
 )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_a_side_sees_what_was_handed_over(folder):
     order = Order(10, CONFIG.micro_batch, CONFIG.seed)
     for number in range(2):
         batches, lr = work.step(number)
-        assert lr == pytest.approx(CONFIG.optimizer.lr * (number + 1) / 3)
+        assert lr == pytest.approx(CONFIG.optimizer.lr * (number + 1) / 4)
         for i, batch in enumerate(batches):
             expected = Points().batch(*order.micro_batch(2 * number + i))
             assert all(map(torch.equal, batch, expected))
