@@ -8,7 +8,9 @@ VOID = {"meta", "img", "link", "br", "input", "hr"}
 class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
-        self.tags, self.text, self._open = [], "", []  # tags: (name, attributes)
+        self.tags: list[tuple[str, dict]] = []  # names and attributes
+        self.text = ""
+        self._open: list[str] = []
         self.feed(text)
         self.close()
         assert not self._open, f"never closed: {self._open}"

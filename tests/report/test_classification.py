@@ -44,7 +44,7 @@ def test_many_classes_are_a_picture_without_a_table():
     assert len(drawing.draw(section.figures[0], 1)) < 200_000
 
 
-@pytest.mark.parametrize("shape", [(6, 16), (6, 4, 4), (6, 1, 4, 4), (6, 3, 4, 4)])
+@pytest.mark.parametrize("shape", [(6, 16), (6, 48), (6, 4, 4), (6, 1, 4, 4), (6, 3, 4, 4)])
 def test_mistakes_are_shown_in_every_layout_of_images(shape):
     gallery = mistakes(np.random.default_rng(0).random(shape), LABELS, PREDICTIONS).gallery
     assert [(picture.title, picture.note) for picture in gallery.pictures] == [("1", "is 0"), ("0", "is 2")]

@@ -38,11 +38,11 @@ def test_scale_is_logarithmic_from_thirtyfold_on_and_never_with_zero():
 
 def test_time_has_the_unit_that_suits_the_run():
     run = make_run(rows())
-    assert curves.time_axis(run).label == "training time (s)"
+    assert curves.time_axis(run).label == "time (s)"
     for row in run.train:
         row["seconds"] *= 1000
     del run.times
     axis = curves.time_axis(run)
-    assert axis.label == "training time (h)"
+    assert axis.label == "time (h)"
     np.testing.assert_allclose(axis.of(run.train)[-1], 20_000 / 3600)
     np.testing.assert_allclose(axis.resumes, [10_000 / 3600])

@@ -31,12 +31,20 @@ def test_energy_is_never_zero(joules):
 
 def test_time_by_part_is_what_rows_say_and_unknown_parts_are_other():
     found = [train_row(5, time={"forward": 1.0, "metrics": 0.25, "wall": 1.25}), train_row(15, time={"forward": 2.0})]
-    steps, seconds = speed.time_by_part(make_run(found))
+    ends, steps, seconds = speed.time_by_part(make_run(found))
     names = list(speed.PARTS)
+    assert ends.tolist() == [5, 15]
     assert steps.tolist() == [5, 10]
     assert seconds[names.index("forward")].tolist() == [1.0, 2.0]
     assert seconds[names.index("other")].tolist() == [0.25, 0.0]
     assert seconds.sum() == 3.25
+
+
+def test_row_after_a_resume_holds_the_time_of_its_own_process_only():
+    found = [train_row(190), event_row(194, "start", attempt=2), train_row(195, attempt=2), train_row(200, attempt=2)]
+    ends, steps, _ = speed.time_by_part(make_run(found))
+    assert ends.tolist() == [190, 195, 200]
+    assert steps.tolist() == [190, 1, 5]
 
 
 def test_layers_keep_the_order_of_the_model_and_gaps_stay_gaps():

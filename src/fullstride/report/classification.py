@@ -6,6 +6,7 @@
 Arrays of numpy, one entry a sample of the held-out data.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def mistakes(
     names: Sequence[str] | None = None,
     limit: int = 36,
 ) -> Section:
-    """Images (N, H, W), (N, C, H, W) with 1 or 3 channels, or flat and square (N, H * W), in any range of values.
+    """Images (N, H, W), (N, C, H, W) with 1 or 3 channels, or flat (N, C * H * H), in any range of values.
 
     `confidences`: the probability that the model gave to its prediction.
     """
@@ -164,10 +165,12 @@ def _colours(strength: Array) -> Array:
 def _pixels(images: Array) -> NDArray[np.uint8]:
     """(N, H, W, 3), each picture from its darkest to its lightest; single-channel ones as ink on paper."""
     if images.ndim == 2:
-        side = round(images.shape[1] ** 0.5)
-        if side * side != images.shape[1]:
-            raise ValueError(f"images: expected flat ones to be square, got {images.shape[1]} values each")
-        images = images.reshape(-1, side, side)
+        size = images.shape[1]
+        sides = {channels: math.isqrt(size // channels) for channels in (1, 3)}
+        shapes = [(channels, side, side) for channels, side in sides.items() if channels * side * side == size]
+        if not shapes:
+            raise ValueError(f"images: expected flat ones of a square with 1 or 3 channels, got {size} values each")
+        images = images.reshape(-1, *shapes[0])
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or images.shape[1] not in (1, 3):

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_POINTS = 400  # more than the pixels can show only makes the file larger
-_SMOOTH_FROM = 60  # points; fewer are shown as they are
+_SMOOTH_FROM = 100  # points; fewer are shown as they are
 _TIME_UNITS = ((3 * 3600.0, "h", 3600.0), (180.0, "min", 60.0), (0.0, "s", 1.0))
+_TICKS = (1, 2, 2.5, 5, 10)  # times a power of ten
 
 
 class Axis(NamedTuple):
@@ -31,7 +32,7 @@ def step_axis(run: Run) -> Axis:
 def time_axis(run: Run) -> Axis:
     _, unit, seconds = next(entry for entry in _TIME_UNITS if run.seconds >= entry[0])
     return Axis(
-        f"training time ({unit})",
+        f"time ({unit})",
         lambda rows: run.time_of([row["step"] for row in rows]) / seconds,
         [float(time) / seconds for time in run.time_of(run.resumes)],
     )
@@ -100,13 +101,15 @@ def mark_resumes(ax: "Axes", axis: Axis) -> None:
 
 def finish(ax: "Axes", axis: Axis, ylabel: str) -> None:
     """Labels, resumes, and whole numbers for whole things."""
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import AutoLocator, MaxNLocator
 
     mark_resumes(ax, axis)
     ax.set_xlim(left=0)
     ax.set_xlabel(axis.label)
     ax.set_ylabel(ylabel)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=axis.label == "step"))
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=axis.label == "step", steps=_TICKS))
+    if ax.get_yscale() == "linear" and isinstance(ax.yaxis.get_major_locator(), AutoLocator):
+        ax.yaxis.set_major_locator(MaxNLocator(6, steps=_TICKS))
     if axis.label == "step":
         ax.xaxis.set_major_formatter("{x:,.0f}")
 

@@ -63,6 +63,7 @@ def _norm(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
             ax.annotate(
                 f"clipped to {clip:g}", (1, clip), xycoords=("axes fraction", "data"), xytext=(-2, 3), ha="right",
                 textcoords="offset points", fontsize=9, color=LIGHT["vermilion"],
+                bbox={"facecolor": LIGHT["card"], "edgecolor": "none", "alpha": 0.75, "pad": 1.0},
             )  # fmt: skip
         curves.finish(ax, axis, "norm, logarithmic" if logarithmic else "norm")
 
@@ -87,6 +88,8 @@ def _heat_map(
         )  # fmt: skip
         stride = -(-len(layers) // _MOST_LABELS)
         ax.set_yticks(np.arange(0, len(layers), stride) + 0.5, [shorten(name) for name in layers[::stride]], fontsize=8)
+        if len(layers) <= _MOST_LABELS:
+            ax.hlines(range(1, len(layers)), first, last, color=LIGHT["card"], linewidth=1.2)
         ax.grid(False)
         curves.finish(ax, axis._replace(resumes=[]), "")  # a thin line on colours says nothing
         bar = figure.colorbar(image, ax=ax, pad=0.02, fraction=0.05, aspect=8 * figure.get_figheight())
@@ -116,6 +119,8 @@ def columns(steps: Floats, norms: Floats) -> tuple[Floats, float, float]:
 
 
 def shorten(name: str, longest: int = 26) -> str:
-    """Beginning and end: blocks.11.att...query.weight."""
+    """Beginning and end: blocks.11.att...query.weight. A mere number, as in nn.Sequential, is a layer's."""
+    if name.isdecimal():
+        return f"layer {name}"
     tail = longest // 2 - 1
     return name if len(name) <= longest else f"{name[: longest - tail - 3]}...{name[-tail:]}"

@@ -35,7 +35,9 @@ def sentence(run: Run) -> str:
         if value is not None:
             where.append(f"{value} thread{'s' * (value != 1)}" if path[1] == "threads" else str(value))
     parameters = number(run.machine, "parameters")
-    size = f"{words.significant(parameters / 1e6)} million parameters" if parameters else ""
+    size = f"{parameters:,.0f} parameters" if parameters else ""
+    if parameters and parameters >= 1e6:
+        size = f"{words.significant(parameters / 1e6)} million parameters"
     parts = [part for part in (size, f"trained on {', '.join(where)}" if where else "") if part]
     text = ", ".join(parts)
     return text[:1].upper() + text[1:] + "." if text else ""
@@ -58,7 +60,7 @@ def _best(run: Run) -> Tile | None:
 def _time(run: Run) -> Tile | None:
     resumed = len(run.resumes)
     times = {0: "", 1: ", resumed once"}.get(resumed, f", resumed {resumed} times")
-    return Tile("training time", words.duration(run.seconds), f"{run.steps:,} steps{times}") if run.seconds else None
+    return Tile("time", words.duration(run.seconds), f"{run.steps:,} steps{times}") if run.seconds else None
 
 
 def _stock(run: Run) -> Tile | None:

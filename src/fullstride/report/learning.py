@@ -22,7 +22,7 @@ def section(run: Run) -> Section:
     if not run.train and not run.evals:
         return Section("Learning", "No step was logged yet: there is nothing to show.")
     figures = []
-    for axis, over in ((curves.step_axis(run), "by step"), (curves.time_axis(run), "by training time")):
+    for axis, over in ((curves.step_axis(run), "by step"), (curves.time_axis(run), "by time")):
         if np.isfinite(series(run.train + run.evals, "loss")).any():
             figures.append(Figure(f"Loss {over}: training and validation.", _loss(run, axis)))
         for name in run.metrics():
@@ -105,12 +105,14 @@ def _mark_best(ax: "Axes", run: Run, axis: Axis) -> None:
     value = None if best is None else number(best, run.metric)
     if best is None or value is None:
         return
-    x = axis.of([best])[0]
+    x, last = axis.of([best])[0], axis.of(run.evals)[-1]
     below = value >= np.nanmedian(series(run.evals, run.metric))  # on the side that the curve leaves free
+    right = x <= 0.75 * last
     ax.plot([x], [value], "o", markersize=9, color=LIGHT["ink"], mfc="none", mew=1.3)
     ax.annotate(
-        f"best {words.metric(run.metric, value)}", (x, value), xytext=(0, -11 if below else 11),
-        textcoords="offset points", ha="right", va="top" if below else "bottom", fontweight="bold",
+        f"best {words.metric(run.metric, value)}", (x, value), xytext=(0 if right else 6, -12 if below else 12),
+        textcoords="offset points", ha="left" if right else "right", va="top" if below else "bottom",
+        fontweight="bold",
     )  # fmt: skip
 
 

@@ -35,10 +35,10 @@ def page(run: Run, sections: Sequence[Section] = ()) -> str:
     ]  # fmt: skip
     shown = [section for section in found if section is not None]
     numbers = iter(range(1, 1_000_000))
-    titles = [section.title for section in shown] + ["Do it again"]
+    titles = [section.title for section in shown] + ["Reproduce"]
     ids = _ids(titles)
     parts = [_section(section, name, numbers) for section, name in zip(shown, ids, strict=False)]
-    parts.append(_again(run, ids[-1]))
+    parts.append(_reproduce(run, ids[-1]))
     links = "\n".join(f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in zip(ids, titles, strict=True))
     title = _text(f"{run.recipe}: training report")
     return f"""<!DOCTYPE html>
@@ -48,6 +48,7 @@ def page(run: Run, sections: Sequence[Section] = ()) -> str:
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
 <title>{title}</title>
 <style>
 {_style_sheet()}</style>
@@ -144,10 +145,10 @@ def _row(table: Table, number: int) -> str:
     return f'<tr{total}><th scope="row">{patch}{_text(first)}</th>{cells}</tr>\n'
 
 
-def _again(run: Run, name: str) -> str:
+def _reproduce(run: Run, name: str) -> str:
     data = base64.b64encode(run.config_yaml.encode()).decode()
     return f"""<section id="{name}" aria-labelledby="{name}-title">
-<h2 id="{name}-title">Do it again</h2>
+<h2 id="{name}-title">Reproduce</h2>
 <p>With <a download="config.yaml" href="data:text/plain;base64,{data}">config.yaml</a>,
 the whole configuration of this run, which stands below:</p>
 <pre><code>fullstride train --config config.yaml</code></pre>

@@ -29,7 +29,7 @@ def section(run: Run) -> Section | None:
         watts = f" ({words.significant(joules / run.seconds)} W on average)" if run.seconds else ""
         parts.append(f"Energy: {words.energy(joules)}, {label}{watts}: the whole CPU, whoever used it.")
         if np.isfinite(run.joules).sum() > 1:
-            figures.append(Figure("Energy that the CPU packages took, by training time.", _energy(run)))
+            figures.append(Figure("Energy that the CPU packages took, by time.", _energy(run)))
     return Section("Memory and energy", " ".join(parts), figures)
 
 

@@ -23,7 +23,7 @@ _MOST_BARS = 60
 
 def time_section(run: Run) -> Section | None:
     """Milliseconds a step and shares, by part."""
-    intervals, seconds = time_by_part(run)
+    ends, intervals, seconds = time_by_part(run)
     total = seconds.sum()
     if not total > 0:
         return None
@@ -32,7 +32,7 @@ def time_section(run: Run) -> Section | None:
     rows = [(name, f"{1000 * x / steps:,.2f}", words.percent(x / total)) for name, _, x in parts]
     rows.append(("all", f"{1000 * total / steps:,.2f}", words.percent(1.0)))
     table = Table("Time by part.", ("part", "ms a step", "share"), rows, colours=[colour for _, colour, _ in parts])
-    figure = Figure("Milliseconds a step, by part, over the run.", _stack(run, intervals, seconds))
+    figure = Figure("Milliseconds a step, by part, over the run.", _stack(run, ends, intervals, seconds))
     training = sum(x for name, _, x in parts if name in ("forward", "backward", "optimizer")) / total
     waiting = next(x for name, _, x in parts if name == "data") / total
     text = (
@@ -67,16 +67,22 @@ def speed_section(run: Run) -> Section | None:
     return Section("Speed", ", ".join(parts) + ".", figures)
 
 
-def time_by_part(run: Run) -> tuple[Floats, Floats]:
-    """Steps of each interval between two rows, and (part, interval) seconds."""
-    steps, seconds, before = [], [], 0
+def time_by_part(run: Run) -> tuple[Floats, Floats, Floats]:
+    """Of each interval up to a row: its last step, the steps whose time it holds, and (part, interval) seconds.
+
+    The time of steps between an attempt's last row and its last checkpoint was never written down.
+    """
+    starts = {row["attempt"]: row["step"] for row in run.events if row.get("event") == "start"}
+    ends, steps, seconds, before = [], [], [], 0
     for row in run.train:
+        began = max(before, starts.get(row["attempt"], 0))
         parts = row.get("time")
-        if isinstance(parts, Mapping) and row["step"] > before:
-            steps.append(row["step"] - before)
+        if isinstance(parts, Mapping) and row["step"] > began:
+            ends.append(row["step"])
+            steps.append(row["step"] - began)
             seconds.append(_seconds(parts))
         before = row["step"]
-    return np.array(steps, float), np.array(seconds, float).reshape(-1, len(PARTS)).T
+    return np.array(ends, float), np.array(steps, float), np.array(seconds, float).reshape(-1, len(PARTS)).T
 
 
 def _seconds(parts: Mapping[str, Any]) -> list[float]:
@@ -86,17 +92,20 @@ def _seconds(parts: Mapping[str, Any]) -> list[float]:
     return list(known.values())
 
 
-def _stack(run: Run, steps: Floats, seconds: Floats) -> Callable[["matplotlib.figure.Figure"], None]:
+def _stack(
+    run: Run, ends: Floats, steps: Floats, seconds: Floats
+) -> Callable[["matplotlib.figure.Figure"], None]:
     axis = curves.step_axis(run)
 
     def draw(figure: "matplotlib.figure.Figure") -> None:
         ax = figure.subplots()
-        starts = np.linspace(0, len(steps), min(_MOST_BARS, len(steps)) + 1).astype(int)[:-1]
-        widths = np.add.reduceat(steps, starts)
-        edges = np.concatenate(([0.0], np.cumsum(widths)))
+        parts = np.linspace(0, len(steps), min(_MOST_BARS, len(steps)) + 1).astype(int)
+        starts = parts[:-1]
+        counts = np.add.reduceat(steps, starts)
+        edges = np.concatenate(([ends[0] - steps[0]], ends[parts[1:] - 1]))
         bottom = np.zeros(len(starts))
         for colour, part in zip(PARTS.values(), seconds, strict=True):
-            top = bottom + 1000 * np.add.reduceat(part, starts) / widths
+            top = bottom + 1000 * np.add.reduceat(part, starts) / counts
             ax.stairs(top, edges, baseline=bottom, fill=True, color=LIGHT[colour], linewidth=0)
             bottom = top
         curves.finish(ax, axis, "ms a step")
@@ -117,8 +126,6 @@ def _rate(run: Run, axis: Axis, values: Floats, label: str) -> Callable[["matplo
 
 def _gflops(run: Run, axis: Axis, values: Floats, peak: float | None) -> Callable[["matplotlib.figure.Figure"], None]:
     def draw(figure: "matplotlib.figure.Figure") -> None:
-        from matplotlib.ticker import MaxNLocator
-
         ax = figure.subplots()
         curves.line(ax, axis.of(run.train), values, "blue")
         if peak:
@@ -134,7 +141,6 @@ def _gflops(run: Run, axis: Axis, values: Floats, peak: float | None) -> Callabl
             right.yaxis.set_major_formatter("{x:.0f} %")
             ax.set_ylim(top=1.15 * max(peak, float(np.nanmax(values))))
         ax.set_ylim(bottom=0)
-        ax.yaxis.set_major_locator(MaxNLocator(5))
         curves.finish(ax, axis, "GFLOP/s")
 
     return draw
