@@ -224,7 +224,7 @@ def test_a_new_column_is_empty_in_older_rows_and_a_missing_one_in_newer(folder):
 
 
 def test_texts_with_commas_quotes_and_line_ends_stay_on_their_line(folder):
-    write(folder, {"step": 1, "note": 'a, "b"\nc'}, {"step": 2, "note": 'a, "b"\nc'})
+    write(folder, {"step": 1, "note": 'a, "b"\nc'}, {"step": 2, "note": 'a, "b"\r\nc'})
     assert [row["note"] for row in table(folder)] == ['a, "b" c'] * 2
     assert len((folder.path / "metrics.csv").read_text().splitlines()) == 3
 

@@ -237,3 +237,32 @@ print("for the file")
 progress.close()
 """
     assert "for the file" not in processes.run_on_terminal(code)
+
+
+def test_workers_that_are_forked_while_the_bar_is_drawn_can_speak(tmp_path):
+    code = """
+import logging, os, signal, sys, threading
+from fullstride.train import terminal
+from fullstride.train.progress import Progress, set_up_logging
+undo = set_up_logging(None)
+progress = Progress(10, 0, "samples")
+held, done = threading.Event(), threading.Event()
+def draw():
+    with terminal._console._lock: held.set(); done.wait()
+thread = threading.Thread(target=draw)
+thread.start()
+held.wait()
+if os.fork() == 0:
+    signal.alarm(30)  # instead of waiting for ever
+    logging.getLogger("fullstride").warning("logged by a worker")
+    print("printed by a worker", file=sys.stderr)
+    os._exit(0)
+assert os.wait()[1] == 0
+done.set()
+thread.join()
+progress.close()
+undo()
+"""
+    text = processes.run_on_terminal(code)
+    assert "warning: logged by a worker\r\n" in text
+    assert "printed by a worker\r\n" in text

@@ -71,6 +71,19 @@ def test_a_full_disk_is_said_once_and_stops_nothing(capsys):
     assert lines == ["one", "warning: cannot write /dev/full: No space left on device", "two"]
 
 
+def test_a_wrong_format_stops_nothing():
+    code = """
+import logging
+from fullstride.train.terminal import set_up_logging
+set_up_logging(None)
+logging.getLogger("fullstride").info("%d", "one")
+print("going on")
+"""
+    out, err = processes.start(code).communicate()
+    assert out == "going on\n"
+    assert "--- Logging error ---" in err
+
+
 def test_nobody_who_reads_stops_nothing():
     code = """
 import logging, os

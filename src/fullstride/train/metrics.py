@@ -106,7 +106,7 @@ def _from_json(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(row, dict) or not {"kind", "attempt", "step"} <= row.keys():
+    if not isinstance(row, dict) or not {"kind", "attempt", "step"} <= row.keys() or not isinstance(row["step"], int):
         return None
     found: dict[str, Any] = _with_nan(row)
     return found
@@ -208,8 +208,8 @@ def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _csv_line(values: list[Any]) -> str:
     """Empty: unknown. Line ends within a text would tear the line."""
     line = io.StringIO()
-    texts = ["" if value is None else value.replace("\n", " ") if isinstance(value, str) else value for value in values]
-    csv.writer(line, lineterminator="").writerow(texts)
+    one_line = [" ".join(value.splitlines()) if isinstance(value, str) else value for value in values]
+    csv.writer(line, lineterminator="").writerow(one_line)
     return line.getvalue()
 
 

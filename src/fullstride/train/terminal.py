@@ -37,6 +37,17 @@ def draw_on() -> Iterator["Console"]:
         _console = None
 
 
+def _leave_the_bar() -> None:
+    """A forked data worker has no part in the bar, whose lock may have been held when it was forked and stay so."""
+    global _console
+    if _console is not None:
+        _console = None
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
+os.register_at_fork(after_in_child=_leave_the_bar)
+
+
 def set_up_logging(log_file: Path | None, quiet: bool = False) -> Callable[[], None]:
     """Sends the "fullstride" logger to standard error (only warnings if quiet) and to a file. Gives what undoes it."""
     package = logging.getLogger("fullstride")
@@ -63,13 +74,17 @@ class _Lines(logging.Handler):
         self._clock = logging.Formatter(datefmt="%H:%M:%S")
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
+        try:
+            text = record.getMessage()
+        except Exception:  # a wrong format: said as logging says it
+            self.handleError(record)
+            return
         if record.levelno >= logging.WARNING:
             text = f"{record.levelname.lower()}: {text}"
         if _console is None and not has_bar():
             text = f"{self._clock.formatTime(record, self._clock.datefmt)} {text}"
-        # OSError: nobody reads us any more (a closed pipe or terminal), which is no reason to stop training.
-        with contextlib.suppress(OSError):
+        # Nobody reads us any more (a closed pipe, terminal or file), which is no reason to stop training.
+        with contextlib.suppress(OSError, ValueError):
             if _console is None:
                 sys.stderr.write(text + "\n")
                 sys.stderr.flush()
