@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.h csrc/*.cc csrc/kernels/*.cc)
 CMAKE_TESTS = $(BIN)/cmake -S . -G "Unix Makefiles" -DFULLSTRIDE_TESTS=ON -DFULLSTRIDE_REQUIRE_COMPILER=ON -DCMAKE_RULE_MESSAGES=OFF
+CTEST = OMP_WAIT_POLICY=passive $(BIN)/ctest --output-on-failure -j $(JOBS)
 JOBS := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 export HF_HUB_OFFLINE := 1
 MAKEFLAGS += --no-print-directory
@@ -40,20 +41,20 @@ test-python: setup  ## pytest
 	$(BIN)/python -m pytest
 
 test-native: setup  ## the C++ test program, every variant this machine has
-	$(CMAKE_TESTS) -B build/tests >/dev/null
+	$(CMAKE_TESTS) -B build/tests -DFULLSTRIDE_PREBUILT="$$($(BIN)/python -c 'from fullstride import _native; print(_native.library()._name)')" >/dev/null
 	$(BIN)/cmake --build build/tests -j $(JOBS)
-	$(BIN)/ctest --test-dir build/tests --output-on-failure
+	$(CTEST) --test-dir build/tests
 
 test-sanitize: setup  ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(CMAKE_TESTS) -B build/sanitize -DFULLSTRIDE_SANITIZE=ON >/dev/null
+	$(CMAKE_TESTS) -B build/sanitize -DFULLSTRIDE_SANITIZE=ON -DFULLSTRIDE_ISAS="$$($(BIN)/python -c 'from fullstride import _native; print(*(n for n, able in _native.isas().items() if able), sep=";")')" >/dev/null
 	$(BIN)/cmake --build build/sanitize -j $(JOBS)
-	$(BIN)/ctest --test-dir build/sanitize --output-on-failure
+	$(CTEST) --test-dir build/sanitize
 
 test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-user)
 	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || { echo "needs a cross compiler and qemu-user: apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }
 	$(CMAKE_TESTS) -B build/arm64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-cpu;max;-L;/usr/aarch64-linux-gnu" >/dev/null
 	$(BIN)/cmake --build build/arm64 -j $(JOBS)
-	$(BIN)/ctest --test-dir build/arm64 --output-on-failure
+	$(CTEST) --test-dir build/arm64
 
 test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian hosts; takes many minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" csrc/tests/emulate_avx512.sh

@@ -41,18 +41,15 @@ extern "C" {
   FS_EXPORT void fs_avx2_##name(__VA_ARGS__);                                                       \
   FS_EXPORT void fs_avx512_##name(__VA_ARGS__);                                                     \
   FS_EXPORT void fs_avx512_bf16_##name(__VA_ARGS__)
-#define FS_VARIANTS(name) {fs_portable_##name, fs_avx2_##name, fs_avx512_##name, fs_avx512_bf16_##name}
 #elif defined(__aarch64__)
 #define FS_NUM_ISAS 3
 #define FS_KERNEL(name, ...)                                                                        \
   FS_EXPORT void fs_portable_##name(__VA_ARGS__);                                                   \
   FS_EXPORT void fs_neon_##name(__VA_ARGS__);                                                       \
   FS_EXPORT void fs_neon_bf16_##name(__VA_ARGS__)
-#define FS_VARIANTS(name) {fs_portable_##name, fs_neon_##name, fs_neon_bf16_##name}
 #else
 #define FS_NUM_ISAS 1
 #define FS_KERNEL(name, ...) FS_EXPORT void fs_portable_##name(__VA_ARGS__)
-#define FS_VARIANTS(name) {fs_portable_##name}
 #endif
 
 enum fs_dtype { FS_F32 = 0, FS_BF16 = 1, FS_F16 = 2 };
