@@ -30,6 +30,18 @@ undo()
 """
 
 
+@pytest.fixture(scope="module")
+def on_terminal(tmp_path_factory):
+    """What a terminal shows of the run, and what its log file holds."""
+    log = tmp_path_factory.mktemp("run") / "log.txt"
+    return processes.run_on_terminal(RUN, str(log)), log.read_text()
+
+
+@pytest.fixture(scope="module")
+def without_colours(tmp_path_factory):
+    return processes.run_on_terminal(RUN, str(tmp_path_factory.mktemp("run") / "log.txt"), NO_COLOR="1")
+
+
 @pytest.fixture
 def lines(caplog, monkeypatch):
     """lines() gives what was said, in a place that is no terminal and where no time passes but that of the rows."""
@@ -50,6 +62,12 @@ def test_a_row_is_one_line(lines):
     assert lines() == [
         "step  120/1000  loss 2.3103  lr 0.001  1,234 samples/s  310 GFLOP/s (62% of peak)  0:01:28 left"
     ]
+
+
+def test_low_rates_keep_their_digits(lines):
+    row = {"step": 10, "loss": 1.0, "per_second": 0.1234, "gflops": 7.51, "share_of_peak": 0.052}
+    Progress(10, 0, "tokens").train(row)
+    assert lines() == ["step 10/10  loss 1.0000  0.123 tokens/s  7.51 GFLOP/s (5.2% of peak)"]
 
 
 def test_what_is_unknown_is_left_out(lines):
@@ -187,9 +205,8 @@ def test_a_dumb_terminal_gets_lines(tmp_path):
     assert "step 30/41  loss 2.3103" in text
 
 
-def test_a_terminal_gets_a_bar_of_three_lines(tmp_path):
-    text = processes.run_on_terminal(RUN, str(tmp_path / "log.txt"), NO_COLOR="1")
-    last = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text).split("\n")[-5:-1]
+def test_a_terminal_gets_a_bar_of_three_lines(without_colours):
+    last = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", without_colours).split("\n")[-5:-1]
     shown = [line.rstrip("\r").split("\r")[-1] for line in last]  # what is not drawn over
     assert re.fullmatch(r"30/41 \S+ +73%  0:00:\d\d gone, 0:00:0[01] left", shown[0])
     assert len(shown[0]) == 80
@@ -200,13 +217,13 @@ def test_a_terminal_gets_a_bar_of_three_lines(tmp_path):
     ]
 
 
-def test_a_terminal_gets_its_cursor_back(tmp_path):
-    text = processes.run_on_terminal(RUN, str(tmp_path / "log.txt"))
+def test_a_terminal_gets_its_cursor_back(on_terminal):
+    text, _ = on_terminal
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
 
 
-def test_lines_of_the_log_stand_above_the_bar_in_one_piece(tmp_path):
-    text = processes.run_on_terminal(RUN, str(tmp_path / "log.txt"))
+def test_lines_of_the_log_stand_above_the_bar_in_one_piece(on_terminal):
+    text, _ = on_terminal
     erased = r"\x1b\[2K"  # the bar is gone where they begin, and drawn again after them
     for line in [
         "a note that is longer than the terminal is wide, and must come in one piece all the same: the end",
@@ -217,18 +234,17 @@ def test_lines_of_the_log_stand_above_the_bar_in_one_piece(tmp_path):
     assert "step 20/41" not in text  # the bar shows it
 
 
-def test_no_colours_where_they_are_not_wanted(tmp_path):
+def test_no_colours_where_they_are_not_wanted(on_terminal, without_colours):
     colour = re.compile(r"\x1b\[[\d;]+m")
-    assert colour.search(processes.run_on_terminal(RUN, str(tmp_path / "log.txt")))
-    assert not colour.search(processes.run_on_terminal(RUN, str(tmp_path / "log.txt"), NO_COLOR="1"))
+    assert colour.search(on_terminal[0])
+    assert not colour.search(without_colours)
 
 
-def test_the_log_file_has_the_rows_that_a_bar_shows(tmp_path):
-    processes.run_on_terminal(RUN, str(tmp_path / "log.txt"))
-    assert re.findall(r"step \d+/41", (tmp_path / "log.txt").read_text()) == ["step 20/41", "step 30/41"]
+def test_the_log_file_has_the_rows_that_a_bar_shows(on_terminal):
+    assert re.findall(r"step \d+/41", on_terminal[1]) == ["step 20/41", "step 30/41"]
 
 
-def test_output_to_a_file_is_not_drawn_into_the_bar(tmp_path):
+def test_output_to_a_file_is_not_drawn_into_the_bar():
     code = """
 import sys
 from fullstride.train.progress import Progress
@@ -239,7 +255,7 @@ progress.close()
     assert "for the file" not in processes.run_on_terminal(code)
 
 
-def test_workers_that_are_forked_while_the_bar_is_drawn_can_speak(tmp_path):
+def test_workers_that_are_forked_while_the_bar_is_drawn_can_speak():
     code = """
 import logging, os, signal, sys, threading
 from fullstride.train import terminal

@@ -99,7 +99,7 @@ class Progress:
         first.add_column(no_wrap=True, justify="right")
         first.add_row(
             Text(f"{step:>{len(str(total))}}/{total}"),
-            ProgressBar(total=max(total, 1), completed=step),
+            ProgressBar(total=max(total, 1), completed=step, complete_style="green", finished_style="green"),
             Text(f"{_percent(step, total)}  {_duration(gone)} gone{ahead}"),
         )
         facts = [_loss(self._row), *_speed(self._row, self._unit)] if self._row else ["waiting for the first steps"]
@@ -184,11 +184,11 @@ def _loss(row: dict[str, Any]) -> str:
 def _speed(row: dict[str, Any], unit: str) -> list[str]:
     facts = []
     if row.get("per_second") is not None:
-        facts.append(f"{row['per_second']:,.{0 if row['per_second'] >= 100 else 1}f} {unit}/s")
+        facts.append(f"{_short(row['per_second'])} {unit}/s")
     if row.get("gflops") is not None:
         share = row.get("share_of_peak")
-        of_peak = f" ({100 * share:.0f}% of peak)" if share is not None else ""
-        facts.append(f"{row['gflops']:.0f} GFLOP/s{of_peak}")
+        of_peak = f" ({100 * share:.{0 if share >= 0.1 else 1}f}% of peak)" if share is not None else ""
+        facts.append(f"{_short(row['gflops'])} GFLOP/s{of_peak}")
     return facts
 
 
@@ -203,6 +203,10 @@ def _number(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:.4f}" if 0.01 <= abs(value) < 1000 else f"{value:.4g}"
     return str(value)
+
+
+def _short(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _percent(step: int, total: int) -> str:
