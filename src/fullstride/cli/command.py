@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except RunEnded as error:
         return _say(error, error.code)
-    except ValueError as error:
+    except (ValueError, FileNotFoundError) as error:
         return _say(error, BAD_INPUT)
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

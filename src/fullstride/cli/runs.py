@@ -1,11 +1,12 @@
 """fullstride report, evaluate, export: what can be done with a run that is there."""
 
 import argparse
+import contextlib
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from .train import needs_extra
 
 
 def add(commands: Any) -> None:
@@ -46,14 +47,32 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    _check_run(options.folder)
+    print(write_report(options.folder))
+    return 0
+
+
+def write_report(run: Path) -> Path:
+    """With what only the task can show, if there is a checkpoint and the data is where it was."""
     from .. import report
 
-    _check_run(options.folder)
+    sections: list[Any] = []
     try:
-        print(report.write(options.folder))
+        from ..train import evaluation
+
+        with _warnings_alone():
+            model, task, *_ = evaluation.load(run, "best")
+            sections = task.sections(model)
+    except (OSError, ValueError) as error:
+        print(f"fullstride: the report shows no predictions: {error}", file=sys.stderr)
+    try:
+        return report.write(run, sections)
     except ModuleNotFoundError as error:
-        raise ValueError(f"the report needs more: {needs_extra(error, 'report')}") from None
-    return 0
+        raise ValueError(needs_extra(error, "report")) from None
+
+
+def needs_extra(error: ModuleNotFoundError, extra: str) -> str:
+    return f"{error.name} is not installed; get it with: pip install 'fullstride[{extra}]'"
 
 
 def _evaluate(options: argparse.Namespace) -> int:
@@ -61,7 +80,8 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_which(options.checkpoint)
     from ..train import evaluation
 
-    scores = evaluation.evaluate(options.folder, options.checkpoint)
+    with _warnings_alone():
+        scores = evaluation.evaluate(options.folder, options.checkpoint)
     if options.json:
         print(json.dumps(scores))
     else:
@@ -74,11 +94,25 @@ def _export(options: argparse.Namespace) -> int:
     _check_run(options.folder)
     _check_which(options.checkpoint)
     _check_target(options.to, options.force)
+    from ..machine.memory import as_size
     from ..train import export
 
-    step, num_tensors, size = export.export(options.folder, options.to, options.checkpoint, options.force)
-    print(f"{options.to}: {num_tensors} tensors of step {step}, {size / 1e6:.1f} MB")
+    with _warnings_alone():
+        step, num_tensors, size = export.export(options.folder, options.to, options.checkpoint, options.force)
+    print(f"{options.to}: {num_tensors} tensors of step {step}, {as_size(size)}")
     return 0
+
+
+@contextlib.contextmanager
+def _warnings_alone() -> Iterator[None]:
+    """Of what the package logs, only warnings are for people who did not ask for a training."""
+    from ..train.terminal import set_up_logging
+
+    undo = set_up_logging(None, quiet=True)
+    try:
+        yield
+    finally:
+        undo()
 
 
 def _check_run(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..train.errors import EXIT_CODES, FOLDER_IN_USE, RunEnded
+from .runs import needs_extra, write_report
 
 if TYPE_CHECKING:
     from ..train.config import Config
@@ -34,6 +35,7 @@ def add(commands: Any) -> None:
     train.add_argument("--config", metavar="FILE", type=Path, help="YAML with a line 'recipe: NAME' and fields")
     train.add_argument("--run", metavar="DIR", type=Path, help="the run folder (default: a new one in runs/)")
     train.add_argument("--dry-run", action="store_true", help="only show model size, memory and time to expect")
+    train.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
     train.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
     train.set_defaults(command=_train, takes_fields=True, parser=train)
 
@@ -46,6 +48,7 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     resume.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
+    resume.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
     resume.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
     resume.set_defaults(command=_resume)
 
@@ -71,7 +74,7 @@ def _train(options: argparse.Namespace) -> int:
     with _expected_errors():
         from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
 
-        return _fit(Trainer(config, options.run), options.quiet)
+        return _fit(Trainer(config, options.run), options)
 
 
 def recipe_of(options: argparse.Namespace) -> str | None:
@@ -102,7 +105,7 @@ def _help(recipe: str | None, options: argparse.Namespace) -> int:
     from . import fields
 
     config = configure(recipe, options.config, [])
-    text = f"{recipes.describe(config.recipe)}\n\nBesides these fields: --run DIR, --dry-run, --quiet; see `fullstride"
+    text = f"{recipes.describe(config.recipe)}\n\nBesides these fields: --run DIR, --dry-run and others; see `fullstride"
     fields.print_help(config, f"fullstride train {recipe or f'--config {options.config}'}", f"{text} train --help`.")
     return 0
 
@@ -123,32 +126,19 @@ def _resume(options: argparse.Namespace) -> int:
         RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
         from ..train.trainer import Trainer
 
-        return _fit(Trainer.resume(options.folder), options.quiet)
+        return _fit(Trainer.resume(options.folder), options)
 
 
-def _fit(trainer: "Trainer", quiet: bool) -> int:
-    trainer.quiet = quiet
+def _fit(trainer: "Trainer", options: argparse.Namespace) -> int:
+    trainer.quiet = options.quiet
     result = trainer.fit()
-    report = write_report(result.run)
+    report = None
+    try:
+        report = None if options.no_report else write_report(result.run)
+    except (OSError, ValueError) as error:  # what was trained is what counts
+        print(f"fullstride: no report: {error}", file=sys.stderr)
     print("\n".join(_ending(result, report)))
     return 0
-
-
-def write_report(run: Path) -> Path | None:
-    """The report of a finished run. Without matplotlib, or if it fails, a line says so: the training is what counts."""
-    from .. import report
-
-    try:
-        return report.write(run)
-    except ModuleNotFoundError as error:
-        print(f"fullstride: no report: {needs_extra(error, 'report')}", file=sys.stderr)
-    except (OSError, ValueError) as error:
-        print(f"fullstride: no report: {error}", file=sys.stderr)
-    return None
-
-
-def needs_extra(error: ModuleNotFoundError, extra: str) -> str:
-    return f"{error.name} is not installed; get it with: pip install 'fullstride[{extra}]'"
 
 
 def _ending(result: "Result", report: Path | None) -> list[str]:

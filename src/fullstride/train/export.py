@@ -22,6 +22,7 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         save_file(tensors, partial, metadata)
+        partial.chmod(0o666 & ~_umask())  # safetensors makes it readable for its owner alone
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         _put(partial, target, replace)
@@ -31,6 +32,12 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
     return snapshot.step, len(tensors), target.stat().st_size
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _put(partial: Path, target: Path, replace: bool) -> None:
