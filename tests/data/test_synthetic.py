@@ -71,8 +71,8 @@ def test_samples_are_pinned():
     x, labels = SyntheticDataset(num_features=4).batch(np.array([0, 12345]), ZEROS[:2])
     assert labels.tolist() == [839, 196]
     expected = [
-        [3204321749, 3210273667, 1066838276, 1051254022],
-        [1064211422, 1061114796, 1061774732, 3201174358],
+        [3206792498, 3206971978, 1067356448, 1052535554],
+        [1063508662, 1059990871, 1061390808, 3195220175],
     ]
     assert x.numpy().view(np.uint32).tolist() == expected
 

@@ -29,7 +29,7 @@ class SyntheticDataset:
     num_features: int = 784
     num_classes: int = 1000
     seed: int = 0
-    noise: float = 2.0
+    noise: float = 3.0  # 1: as far from the centre as centres are from zero
     first: int = 0
 
     def __post_init__(self) -> None:

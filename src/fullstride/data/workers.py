@@ -139,8 +139,6 @@ def _serve(
     prefetch: int,
 ) -> None:
     """What a worker does until its socket is closed."""
-    for number in _FOR_THE_PARENT:
-        signal.signal(number, signal.SIG_IGN)
     of_parent.close()  # or the socket would never be closed
     torch.set_num_threads(1)  # OpenMP's others were not forked; to wait for them would take for ever
     slots = _slots(memory, prefetch)
@@ -214,7 +212,7 @@ def _context() -> BaseContext:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """Signals wait until the workers ignore them: what a worker inherits are this process's handlers."""
+    """What is started in here inherits that these signals are held, for good: no handler of this process runs in it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
     try:
         yield
