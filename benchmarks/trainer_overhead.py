@@ -2,10 +2,10 @@
 
     python -m benchmarks.trainer_overhead [--steps 24] [--rounds 3] [--json FILE]
 
-Both sides train the 52M-parameter model, prepared, on the same data, in processes of their own that take turns. The bare
-loop does what training cannot do without: batch, forward, backward, step. The trainer has on what it has by default: rows
-with gradient norms, clock, signals, lines of progress. Evaluations and checkpoints are left out: no part of a step.
-Also measured: the share of time spent waiting for data, and the time from the end of the imports to the first step.
+Both sides train the 52M-parameter model, prepared, on the same data, in processes of their own that take turns. The
+bare loop does what training cannot do without: batch, forward, backward, step. The trainer has on what it has by
+default: rows with gradient norms, clock, signals, lines of progress. Evaluations and checkpoints are left out: no part
+of a step. Also measured: the share of time spent waiting for data, and the time from the imports to the first step.
 """
 
 import argparse
@@ -115,13 +115,13 @@ def main() -> None:
                 start_ups.append(answer["start_up"])
                 shares.append(answer["data_share"])
     ratios = [after / before - 1 for before, after in zip(medians["bare"], medians["trainer"], strict=True)]
-    report = {
+    report: dict[str, Any] = {
         "conditions": conditions.conditions(),
         "steps": options.steps, "accumulate": options.accumulate,
         "step_ms_medians": medians, "step_ms_means": means, "overhead": ratios,
         "data_share": shares, "start_up_seconds": start_ups,
     }  # fmt: skip
-    print(conditions.as_text(report["conditions"]))  # type: ignore[arg-type]
+    print(conditions.as_text(report["conditions"]))
     print(f"bare loop   {_spread(medians['bare'])} ms a step")
     print(f"trainer     {_spread(medians['trainer'])} ms a step")
     print(f"overhead    {_spread([100 * ratio for ratio in ratios])} %, target under 2 %")

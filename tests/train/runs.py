@@ -46,7 +46,7 @@ def evaluations(run) -> list[dict[str, Any]]:
 def final(folder):
     """Everything in the newest checkpoint that must not depend on how often the run was interrupted."""
     snapshot = Store(folder / "checkpoints").newest()
-    document = {**snapshot.documents["state"], "attempt": None}
+    document = dict(snapshot.documents["state"])
     best = document["best"]
     document["best"] = best and {**best, "seconds": None}
     optimizer = snapshot.documents["optimizer"]

@@ -25,7 +25,6 @@ class State:
     since_best: int = 0  # evaluations
     nonfinite: int = 0  # steps skipped in a row
     stopped: str = ""  # why the run is over before its last step
-    attempt: int = 1  # processes that worked on this run
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "State":

@@ -22,7 +22,7 @@ from .clock import Clock
 from .config import Config
 from .errors import DataWorkerDied, Diverged, Interrupted
 from .hooks import Hook
-from .metrics import Metrics
+from .metrics import Metrics, last_attempt
 from .progress import Progress, set_up_logging
 from .run_folder import RunFolder
 from .saver import Saver
@@ -116,6 +116,7 @@ class Trainer:
         if logs:
             self._write_row(norms)
         self.progress.step(self.state.step)
+        self.energy.read()  # its counters start again every few minutes, so they must be looked at
         self._call_hooks("on_step", step_loss)
 
     def _train_micro_batch(self) -> None:
@@ -189,7 +190,6 @@ class Trainer:
         for line in environment.differences(saved, self.environment):
             logger.warning("not bit for bit the run as it was: %s", line)
         self.state = state.restore(snapshot, self.model, self.optimizer, self.freezer)
-        self.state.attempt += 1
         return snapshot
 
     def _start(self, stack: contextlib.ExitStack, snapshot: Snapshot | None) -> None:
@@ -203,9 +203,10 @@ class Trainer:
             self.task.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2)
         )
         stack.callback(self.loader.close)
-        self.clock = Clock()
+        self.clock = Clock("data", "forward", "backward", "optimizer", "evaluate", "checkpoint", "metrics")
         self.energy = energy.Meter()
-        self.metrics = Metrics(self.folder, self.state.attempt, config.logging.tensorboard)
+        attempt = last_attempt(self.folder.path) + 1  # one that was killed before it saved counts, too
+        self.metrics = Metrics(self.folder, attempt, config.logging.tensorboard)
         stack.callback(self.metrics.close)
         rates = products.choose(config.precision).rates  # measured by prepare(), and cached
         self.peak = max(rates[self.environment["precision"]].values())
