@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ class Stand:
     """Instead of the trainer: raises, or keeps what it was given."""
 
     raises: BaseException | None = None
-    config = run = None
+    config: Any = None
+    run: Any = None
 
     def __init__(self, config, run=None):
         Stand.config, Stand.run = config, run

@@ -105,8 +105,9 @@ def _help(recipe: str | None, options: argparse.Namespace) -> int:
     from . import fields
 
     config = configure(recipe, options.config, [])
-    text = f"{recipes.describe(config.recipe)}\n\nBesides these fields: --run DIR, --dry-run and others; see `fullstride"
-    fields.print_help(config, f"fullstride train {recipe or f'--config {options.config}'}", f"{text} train --help`.")
+    prog = f"fullstride train {recipe or f'--config {options.config}'}"
+    more = "Besides these fields there are --run DIR, --dry-run and others: see `fullstride train --help`."
+    fields.print_help(config, prog, f"{recipes.describe(config.recipe)}\n\n{more}")
     return 0
 
 

@@ -10,9 +10,9 @@ An estimate, and said to be one: the rate is that of large products on an idle m
 where all modules compute in it, and the heap's own waste is not in it. Against the peak of six real steps of `mlp`, two
 evaluations and two checkpoints among them, on 2 cores of an AMD EPYC:
 
-    MB            fp32   fp32 x 2   bf16   bf16 x 2   fp32, not in the background   lamb, Lookahead
-    estimate      @      @          @      @          @                             @
-    real          1827   1813       1924   2063       1228                          1837
+    MB          fp32   fp32 x 2   bf16   bf16 x 2   fp32, not in the background   lamb, Lookahead   3 x 1024, batch 4096
+    estimate    1739   1737       1931   2031       1139                          1737              591
+    real        1827   1813       1924   2063       1228                          1837              691
 """
 
 from collections.abc import Iterable
