@@ -83,6 +83,7 @@ def measure(case: Case, folder: "Folder", seconds: float, best: bool, say: Say) 
         sides = [ours, step.start(STOCK_DEFAULT, case.config(), stack)]
         trials: list[str] = []
         if best:
+            say("")
             fastest, trials = step_stock.find_best(case, sides[1], quick=False, stack=stack, say=say)
             sides += [fastest] if fastest is not sides[1] else []
         _level(sides)

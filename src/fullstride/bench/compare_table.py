@@ -12,6 +12,8 @@ from .step import Measured, Result
 if TYPE_CHECKING:
     from ..train.config import Config
 
+_BUSY = 1.5  # times the cores: a training run of ours that has just ended leaves a load of up to once the cores
+
 
 class Turns(NamedTuple):
     """How much was measured."""
@@ -58,7 +60,7 @@ def as_json(conditions: Mapping[str, Any], config: "Config", result: Result, tur
         ],
         "loss_differences": {name: step_table.finite(value) for name, value in result.loss_differences.items()},
         "trials": result.trials,
-        "notes": _notes(config, result),
+        "notes": _notes(conditions, config, result),
     }
 
 
@@ -82,9 +84,14 @@ def _side(side: Measured) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _notes(config: "Config", result: Result) -> list[str]:
+def _notes(conditions: Mapping[str, Any], config: "Config", result: Result) -> list[str]:
     """What the figures do not say."""
     notes = []
+    load, cores = conditions["load"], conditions["usable_cores"]
+    if load > _BUSY * cores:
+        notes.append(
+            f"load {load:g} on {cores} cores before the first step: others were measured too, so trust no ratio"
+        )
     threads = {side.name: side.facts["threads"] for side in result.sides}
     if len(set(threads.values())) > 1:
         notes.append("threads: " + ", ".join(f"{name} {count}" for name, count in threads.items()))
