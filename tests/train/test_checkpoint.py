@@ -1,5 +1,6 @@
 """Saving, pruning and loading; damaged files. What kills the process or fills the disk: test_checkpoint_faults.py."""
 
+import contextlib
 import errno
 import json
 import logging
@@ -94,9 +95,9 @@ def test_nothing_is_pruned_before_the_new_one_is_read_back(tmp_path, monkeypatch
     seen = []
     verify = checkpoint_files.verify
 
-    def watched(path, checksums=True):
+    def watched(path, checksums=True, **options):
         seen.append((path.name, checksums, names(tmp_path)))
-        verify(path, checksums)
+        verify(path, checksums, **options)
 
     monkeypatch.setattr(checkpoint_files, "verify", watched)
     store.save(snapshot(2))
@@ -109,8 +110,8 @@ def test_one_that_reads_back_wrong_is_an_error_and_not_kept(tmp_path, monkeypatc
     store.save(snapshot(1))
     write = durable.write
 
-    def lose_a_bit(path, pieces):
-        written = write(path, pieces)
+    def lose_a_bit(path, *arguments):
+        written = write(path, *arguments)
         if path.name == "optimizer.safetensors":
             flip(path, -1)
         return written
@@ -215,6 +216,28 @@ def test_a_file_in_the_place_of_the_folder_is_one_line(tmp_path):
     with pytest.raises(OSError, match=r"step 1 not saved in .*checkpoints: File exists") as raised:
         Store(tmp_path / "checkpoints").save(snapshot(1))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("num_pieces", range(1, 12))
+def test_a_saving_given_up_at_any_piece_leaves_the_one_before(num_pieces, tmp_path):
+    store = Store(tmp_path, keep=1)
+    store.save(snapshot(1))
+    left = num_pieces
+
+    def poll():
+        nonlocal left
+        left -= 1
+        if not left:
+            raise InterruptedError
+
+    before = names(tmp_path)
+    with contextlib.suppress(OSError):
+        store.save(snapshot(1, value=5), poll=poll)
+    assert store.newest().documents["state"]["value"] in (1, 5)
+    assert [name for name in names(tmp_path) if "partial" in name] == []
+    store.save(snapshot(1, value=6))
+    assert names(tmp_path) == before
+    assert_same(store.newest(), snapshot(1, value=6))
 
 
 # ---- what a killed process leaves ------------------------------------------------------------------------------------

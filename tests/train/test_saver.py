@@ -7,7 +7,9 @@ import threading
 import pytest
 import torch
 
+from fullstride.train import saver as saver_module
 from fullstride.train.checkpoint import NonFiniteWeights, Snapshot, Store
+from fullstride.train.durable import no_poll
 from fullstride.train.saver import Saver
 
 from . import children
@@ -25,10 +27,10 @@ class Gate(Store):
         self.open = threading.Event()
         self.saved = []
 
-    def save(self, snapshot, kind="step"):
+    def save(self, snapshot, kind="step", poll=no_poll):
         assert self.open.wait(30)
         self.saved.append(snapshot)
-        return super().save(snapshot, kind)
+        return super().save(snapshot, kind, poll)
 
 
 @pytest.fixture
@@ -144,22 +146,65 @@ def test_an_error_of_the_disk_comes_as_it_is(tmp_path):
         saver.close()
 
 
+def niceness(thread_id=0):
+    return os.getpriority(os.PRIO_PROCESS, thread_id)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
 def test_only_the_thread_that_saves_has_the_lowest_priority(gate):
-    gate.open.set()
-    seen = []
-    save = gate.save
-
-    def watched(snapshot, kind="step"):
-        seen.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-        return save(snapshot, kind)
-
-    gate.save = watched
-    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    before = niceness()
     with Saver(gate) as saver:
         saver.submit(snapshot(1))
-    assert seen == [19]
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
+        assert niceness(saver._thread.native_id) == 19
+        assert niceness() == before
+        gate.open.set()
+
+
+class Endless(Store):
+    """Its first saving never ends but by being given up, or by a priority that was raised."""
+
+    num_savings = 0
+
+    def save(self, snapshot, kind="step", poll=no_poll):
+        self.num_savings += 1
+        is_first = self.num_savings == 1
+        while is_first and niceness(threading.get_native_id()) != 19:
+            pass
+        while is_first and niceness(threading.get_native_id()) == 19:
+            poll()
+        return super().save(snapshot, kind, poll)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+@pytest.mark.parametrize("then", [Saver.wait, Saver.close, lambda saver: saver.submit(snapshot(2))])
+def test_a_starved_saving_is_taken_over_by_whoever_waits(then, tmp_path, monkeypatch):
+    monkeypatch.setattr(saver_module, "_PATIENCE", 0.01)
+    store = Endless(tmp_path)
+    saver = Saver(store)
+    saver.submit(snapshot(1))
+    monkeypatch.setattr(saver_module, "_set_niceness", lambda thread, value: False)
+    then(saver)
+    saver.close()
+    assert 1 in store.steps()
+    assert store.num_savings == len(store.steps()) + 1
+
+
+def wait_for_a_starved_saving(folder):
+    store = Endless(folder)
+    saver = Saver(store)
+    saver.submit(snapshot(1))
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, 1)
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except PermissionError:
+        pytest.skip("only some may raise a priority")
+    saver.wait()
+    return store.num_savings
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+def test_its_priority_is_raised_where_that_is_allowed(tmp_path):
+    assert children.run(wait_for_a_starved_saving, tmp_path) == 1
 
 
 def test_without_a_background_it_is_saved_at_once_and_without_a_copy(gate):

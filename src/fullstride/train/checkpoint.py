@@ -17,6 +17,7 @@ from typing import Literal, NoReturn
 from ..machine.memory import as_size
 from . import checkpoint_files, durable, tensor_files
 from .checkpoint_files import Content, InvalidCheckpoint, Snapshot, reason
+from .durable import Poll, no_poll
 
 __all__ = ["InvalidCheckpoint", "Kind", "NonFiniteWeights", "Snapshot", "Store"]
 
@@ -42,8 +43,11 @@ class Store:
 
     # ---- saving --------------------------------------------------------------------------------------------------
 
-    def save(self, snapshot: Snapshot, kind: Kind = "step") -> Path:
-        """Writes the snapshot and returns its directory. OSError in one line; those saved before are then untouched."""
+    def save(self, snapshot: Snapshot, kind: Kind = "step", poll: Poll = no_poll) -> Path:
+        """Writes the snapshot and returns its directory. OSError in one line; those saved before are then untouched.
+
+        poll: called every few MiB; what it raises ends the saving, and leaves those before untouched as well.
+        """
         _check_finite(snapshot)
         files = checkpoint_files.contents(snapshot)
         target = self.folder / f"{kind}-{snapshot.step:08d}"
@@ -51,8 +55,8 @@ class Store:
             self._make_folder()
             self._tidy()
             self._check_space(files)
-            self._write(target, files, kind, snapshot.step)
-            self._read_back(target)
+            self._write(target, files, kind, snapshot.step, poll)
+            self._read_back(target, poll)
         except OSError as error:
             _fail(error, f"checkpoint of step {snapshot.step} not saved in {self.folder}")
         self._prune(target, kind)
@@ -71,11 +75,11 @@ class Store:
         if free < need:
             raise OSError(errno.ENOSPC, f"expected {as_size(need)} of free space, got {as_size(free)}; free some")
 
-    def _write(self, target: Path, files: dict[str, Content], kind: Kind, step: int) -> None:
+    def _write(self, target: Path, files: dict[str, Content], kind: Kind, step: int, poll: Poll) -> None:
         """Puts all files under the target's name, whole or not at all. What had that name before is set aside."""
         partial, aside = self.folder / f"{_PARTIAL}{target.name}", self.folder / f"{_REPLACED}{target.name}"
         try:
-            checkpoint_files.write(partial, files, kind, step)
+            checkpoint_files.write(partial, files, kind, step, poll)
             if target.exists():
                 os.rename(target, aside)  # no directory can be renamed over another; _paths() knows of both
             os.rename(partial, target)
@@ -86,9 +90,9 @@ class Store:
             _try_to_remove(partial)
             raise
 
-    def _read_back(self, target: Path) -> None:
+    def _read_back(self, target: Path, poll: Poll) -> None:
         try:
-            checkpoint_files.verify(target)
+            checkpoint_files.verify(target, poll=poll)
         except InvalidCheckpoint as error:
             _try_to_remove(target)
             self._tidy()  # the one set aside comes back

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from . import durable, tensor_files
+from .durable import Poll, no_poll
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -64,10 +65,10 @@ def contents(snapshot: Snapshot) -> dict[str, Content]:
     return files
 
 
-def write(path: Path, files: dict[str, Content], kind: str, step: int) -> None:
+def write(path: Path, files: dict[str, Content], kind: str, step: int, poll: Poll = no_poll) -> None:
     """Makes the directory and returns when the disk has all of it."""
     path.mkdir()
-    sums = {name: durable.write(path / name, content.pieces()) for name, content in files.items()}
+    sums = {name: durable.write(path / name, content.pieces(), poll) for name, content in files.items()}
     manifest = {"format": FORMAT, "kind": kind, "step": step, "files": {name: s._asdict() for name, s in sums.items()}}
     durable.write(path / MANIFEST, [_seal(manifest)])
     durable.sync_folder(path)
@@ -126,13 +127,13 @@ def load(path: Path) -> Snapshot:
     return Snapshot(step, tensors, documents)
 
 
-def verify(path: Path, checksums: bool = True) -> None:
+def verify(path: Path, checksums: bool = True, poll: Poll = no_poll) -> None:
     """InvalidCheckpoint unless all files have the sizes and the checksums of the manifest, by what the disk gives."""
     for name, expected in _manifest(path)[1].items():
         try:
             _check(name, "bytes", (path / name).stat().st_size, expected.bytes)
             if checksums:
-                _check(name, "sha256", durable.measure(path / name).sha256, expected.sha256)
+                _check(name, "sha256", durable.measure(path / name, poll).sha256, expected.sha256)
         except OSError as error:
             raise InvalidCheckpoint(f"{name} cannot be read: {reason(error)}") from error
 

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,10 @@ try:
 except ImportError:  # only macOS has it: fsync there does not reach the disk
     F_FULLFSYNC = None
 
-PIECE = 4 << 20
+PIECE = 2 << 20
+
+Poll = Callable[[], None]
+"""Called before each piece, from where it may raise: what takes long can be given up."""
 
 
 class Sum(NamedTuple):
@@ -27,7 +30,11 @@ class Sum(NamedTuple):
     sha256: str
 
 
-def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Sum:
+def no_poll() -> None:
+    """Nobody wants it to be given up."""
+
+
+def write(path: Path, pieces: Iterable[bytes | memoryview], poll: Poll = no_poll) -> Sum:
     """Writes a new file and returns when the disk has it."""
     digest, size = hashlib.sha256(), 0
     with open(path, "xb", buffering=0) as file:
@@ -35,6 +42,7 @@ def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Sum:
             view = memoryview(piece)
             size += len(view)
             for start in range(0, len(view), PIECE):
+                poll()
                 part = view[start : start + PIECE]
                 digest.update(part)
                 while part:  # a disk that fills up takes a part of it, and refuses the next
@@ -76,10 +84,11 @@ class Reader:
         self.fill(memoryview(data))
         return bytes(data)
 
-    def finish(self) -> Sum:
+    def finish(self, poll: Poll = no_poll) -> Sum:
         """What was read and what is left."""
         buffer = memoryview(bytearray(min(PIECE, self.left)))
         while self.left > 0:
+            poll()
             self.fill(buffer[: self.left])
         return Sum(self._size, self._digest.hexdigest())
 
@@ -90,11 +99,11 @@ class Reader:
                 os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def measure(path: Path) -> Sum:
+def measure(path: Path, poll: Poll = no_poll) -> Sum:
     """The size and the checksum that a file has on the disk."""
     with Reader(path) as reader:
         reader.forget_cached()
-        return reader.finish()
+        return reader.finish(poll)
 
 
 def sync_folder(path: Path) -> None:
