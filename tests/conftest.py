@@ -28,6 +28,12 @@ def num_threads():
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def quiet(monkeypatch):
+    """prepare() says nothing."""
+    monkeypatch.setenv("FULLSTRIDE_QUIET", "1")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
     """What is measured once is measured once for all tests, and not kept for the user who runs them."""
