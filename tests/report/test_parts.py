@@ -100,6 +100,11 @@ def test_comparison_says_how_much_faster_with_its_spread():
     assert len(section.figures) == 2
 
 
+def test_loss_of_a_side_is_that_of_its_last_steps():
+    compare = {"sides": [{"name": "stock default", "losses": [100.0] * 50 + [2.0] * 10}]}
+    assert comparison.section(make_run(compare=compare)).tables[0].rows[0][4] == "2.00"
+
+
 @pytest.mark.parametrize("compare", [None, {}, {"sides": []}, {"sides": "x", "ratios": 3}])
 def test_without_a_comparison_there_is_no_section(compare):
     assert comparison.section(make_run(compare=compare)) is None

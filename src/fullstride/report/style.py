@@ -1,22 +1,22 @@
 """Colours and fonts of the report, once for the page and once for matplotlib.
 
 A figure is drawn in the LIGHT colours. In the SVG each of them then becomes a variable of the page's style sheet, so
-that the same picture is legible in a dark scheme too. The series colours are those of Okabe and Ito, which people with
-any of the common colour blindnesses can tell apart, made darker or lighter until each has a contrast of 3:1 or more to
-the card it lies on (tests/report/test_style.py computes it). Lines differ in stroke or marker as well.
+that the same picture is legible in a dark scheme too. The series colours have the hues of Okabe and Ito and lightnesses
+of their own, so that people with any of the common colour blindnesses can tell them apart, and each has a contrast of
+3:1 or more to what it lies on; tests/report/test_style.py computes both. Lines differ in stroke or marker as well.
 """
 
 from typing import Any
 
 LIGHT = {
     "paper": "#f6f7f9", "card": "#fefefe", "ink": "#16202c", "muted": "#55606e", "rule": "#dde2e8",
-    "blue": "#0b6bb3", "vermilion": "#bb4815", "green": "#0a8060", "purple": "#a24f86", "amber": "#a97400",
-    "sky": "#2b93c9", "grey": "#7a8592", "strong": "#1f5f9c",
+    "blue": "#0b5fae", "vermilion": "#b03c0c", "green": "#00694e", "purple": "#8a3f7c", "amber": "#b68402",
+    "sky": "#3594cb", "grey": "#858c95", "strong": "#1f5f9c",
 }  # fmt: skip
 DARK = {
     "paper": "#11161d", "card": "#1a212b", "ink": "#e8edf3", "muted": "#a3afbd", "rule": "#323c49",
-    "blue": "#5cb0f2", "vermilion": "#ff8f5c", "green": "#3fc49b", "purple": "#e39ac8", "amber": "#efb640",
-    "sky": "#93d3fb", "grey": "#8d99a8", "strong": "#2f78bd",
+    "blue": "#4ea3f0", "vermilion": "#fb7f48", "green": "#3fcf9f", "purple": "#e08fd0", "amber": "#f6c845",
+    "sky": "#a9dcfb", "grey": "#7f8b9a", "strong": "#2f78bd",
 }  # fmt: skip
 SERIES = ("blue", "vermilion", "green", "purple", "amber", "sky", "grey")
 
