@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -163,15 +164,20 @@ def test_only_the_thread_that_saves_has_the_lowest_priority(gate):
 class Endless(Store):
     """Its first saving never ends but by being given up, or by a priority that was raised."""
 
-    num_savings = 0
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.num_savings = 0
+        self.starves = threading.Event()
 
     def save(self, snapshot, kind="step", poll=no_poll):
         self.num_savings += 1
         is_first = self.num_savings == 1
         while is_first and niceness(threading.get_native_id()) != 19:
-            pass
+            time.sleep(0)
+        self.starves.set()
         while is_first and niceness(threading.get_native_id()) == 19:
             poll()
+            time.sleep(0)  # to others who want the interpreter
         return super().save(snapshot, kind, poll)
 
 
@@ -182,6 +188,7 @@ def test_a_starved_saving_is_taken_over_by_whoever_waits(then, tmp_path, monkeyp
     store = Endless(tmp_path)
     saver = Saver(store)
     saver.submit(snapshot(1))
+    assert store.starves.wait(30)
     monkeypatch.setattr(saver_module, "_set_niceness", lambda thread, value: False)
     then(saver)
     saver.close()
@@ -193,6 +200,7 @@ def wait_for_a_starved_saving(folder):
     store = Endless(folder)
     saver = Saver(store)
     saver.submit(snapshot(1))
+    assert store.starves.wait(30)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, 1)
         os.setpriority(os.PRIO_PROCESS, 0, 0)
