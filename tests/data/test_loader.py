@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullstride.data import loader as loader_module
-from fullstride.data import workers as workers_module
 from fullstride.data.auto_workers import _MEASURED, _SETTLING, _WATCHED
 from fullstride.data.loader import Loader, batches
 from fullstride.data.order import Order
@@ -269,7 +268,3 @@ def test_impossible_number_of_workers_is_refused(wish):
 def test_impossible_prefetch_is_refused():
     with pytest.raises(ValueError, match=r"^prefetch: expected a number from 1 on, got 0$"):
         Loader(Numbers(), Order(10, 4), prefetch=0)
-
-
-def test_stand_ins_have_the_methods_of_workers():
-    assert all(hasattr(workers_module.Workers, name) for name in ("next", "pids"))
