@@ -377,7 +377,8 @@ class Trainer:
     def _result(self) -> Result:
         seconds = time.perf_counter() - self._began
         now = self.state
-        self.metrics.write("event", {"step": now.step, "event": "end", "seconds": seconds, "stopped": now.stopped})
+        end = {"step": now.step, "event": "end", "seconds": seconds, "stopped": now.stopped, "data": self.loader.choice}
+        self.metrics.write("event", end)
         return Result(self.folder.path, now.step, now.best, seconds, True, now.stopped)
 
     def _call_hooks(self, name: str, *arguments: Any) -> None:
