@@ -21,6 +21,7 @@ def test_small_figure_is_svg_with_its_text_as_text():
     assert read.all("svg")[0]["aria-label"] == 'what "it" shows'
     assert "a < b & c" in read.text
     assert "font-family" not in markup
+    assert not read.all("style")  # it would be the whole page's
     assert all(name.startswith("f3-") for name in read.values("id"))
 
 

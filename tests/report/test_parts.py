@@ -100,6 +100,14 @@ def test_comparison_says_how_much_faster_with_its_spread():
     assert len(section.figures) == 2
 
 
+def test_comparison_with_other_settings_says_so():
+    own = {"seed": 0, "model": {"hidden": [512], "dropout": 0.0}}
+    theirs = {"seed": 0, "model": {"hidden": [256], "dropout": 0.0}}
+    section = comparison.section(make_run(config=own, compare=COMPARE | {"config": theirs}))
+    assert section.text.endswith("with other settings than this run: model.hidden [256] instead of [512].")
+    assert "other settings" not in comparison.section(make_run(config=own, compare=COMPARE | {"config": own})).text
+
+
 def test_loss_of_a_side_is_that_of_its_last_steps():
     compare = {"sides": [{"name": "stock default", "losses": [100.0] * 50 + [2.0] * 10}]}
     assert comparison.section(make_run(compare=compare)).tables[0].rows[0][4] == "2.00"

@@ -32,7 +32,7 @@ def section(run: Run) -> Section | None:
     if any(np.isfinite(_losses(side)).any() for side in sides):
         caption = "Training loss of every side, from the same weights, on the same data in the same order."
         figures.append(Figure(caption, _curves(sides, colours)))
-    return Section("Against stock PyTorch", _text(run.compare), figures, [_table(run.compare, sides, colours)])
+    return Section("Against stock PyTorch", _text(run), figures, [_table(run.compare, sides, colours)])
 
 
 def ratio(compare: Mapping[str, Any] | None) -> Spread | None:
@@ -48,8 +48,8 @@ def spread(ratio: Spread) -> str:
     return f"{ratio.lowest:.2f} to {ratio.highest:.2f} in the rounds"
 
 
-def _text(compare: Mapping[str, Any]) -> str:
-    parts = []
+def _text(run: Run) -> str:
+    compare, parts = run.compare or {}, []
     for entry in _entries(compare, "ratios"):
         found = _spread(entry.get("ratio"))
         if found is not None:
@@ -60,7 +60,24 @@ def _text(compare: Mapping[str, Any]) -> str:
         parts.append(f"The sides took turns on this machine: {rounds:.0f} rounds of {steps:.0f} steps.")
     notes = compare.get("notes")
     parts += [f"{str(note).rstrip('.')}." for note in notes] if isinstance(notes, list) else []
+    others = differences(run.config, compare.get("config"))
+    if others:
+        parts.append(f"It was measured with other settings than this run: {', '.join(others)}.")
     return " ".join(part[:1].upper() + part[1:] for part in parts)
+
+
+def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
+    """Settings of the comparison that are not those of the run: "model.hidden [256] instead of [512]"."""
+    if not isinstance(ours, Mapping) or not isinstance(theirs, Mapping):
+        return []
+    found = []
+    for name in ours.keys() & theirs.keys():
+        one, other = ours[name], theirs[name]
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            found += differences(one, other, f"{prefix}{name}.")
+        elif one != other:
+            found.append(f"{prefix}{name} {other} instead of {one}")
+    return sorted(found)
 
 
 def _table(compare: Mapping[str, Any], sides: Sequence[Mapping[str, Any]], colours: Sequence[str]) -> Table:

@@ -57,7 +57,7 @@ def _svg(canvas: "matplotlib.figure.Figure", caption: str, number: int) -> str:
     body = re.split(r"<svg[^>]*>", text, maxsplit=1)[1]
     size = re.search(r'viewBox="([^"]*)"', text)
     assert size is not None, "matplotlib writes a viewBox"
-    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style.*?</style>", "", body, flags=re.DOTALL)
     body = re.sub(r"\n\s*", "\n", body)
     used = set(re.findall(r"""(?:href="|url\()#([^")]+)""", body))
     body = re.sub(r' id="([^"]*)"', lambda m: f' id="f{number}-{m[1]}"' if m[1] in used else "", body)
