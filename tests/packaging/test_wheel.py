@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -11,7 +12,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ["csrc", "src", "CMakeLists.txt", "pyproject.toml", "README.md"]
+SOURCES = ["csrc", "src", "tests", ".gitignore", "CMakeLists.txt", "LICENSE", "pyproject.toml", "README.md"]
+LITTER = [
+    "runs/demo/metrics.jsonl",
+    "build/tests/CMakeCache.txt",
+    ".hypothesis/unicode_data",
+    ".pytest_cache/README.md",
+    "src/fullstride/__pycache__/cli.cpython-311.pyc",
+]
+BUILD_SDIST = """
+import os, sys
+from scikit_build_core.build import build_sdist
+os.chdir(sys.argv[1])
+build_sdist(sys.argv[2])
+"""
 USE_A_KERNEL = """
 import torch
 from fullstride import _native
@@ -19,6 +33,14 @@ from fullstride.ops.layer_norm import layer_norm
 x = torch.randn(64, 1000)
 torch.testing.assert_close(layer_norm(x), torch.nn.functional.layer_norm(x, (1000,)))
 print(_native.isa())
+"""
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, fullstride
+for module in pkgutil.walk_packages(fullstride.__path__, "fullstride."):
+    if module.name != "fullstride.__main__":
+        importlib.import_module(module.name)
 """
 
 
@@ -32,32 +54,58 @@ def run(*command, **environment):
     return done
 
 
-def build_wheel(folder, **environment):
-    """A wheel from a copy of the sources, in pip's isolated build, without anything left from earlier builds."""
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    """The source archive of a checkout in which someone has trained and tested."""
+    folder = tmp_path_factory.mktemp("sdist")
     sources = folder / "sources"
-    sources.mkdir(parents=True)
+    sources.mkdir()
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, sources / name)
-    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, sources, **environment)
+    for name in LITTER:
+        (sources / name).parent.mkdir(parents=True, exist_ok=True)
+        (sources / name).touch()
+    run(sys.executable, "-c", BUILD_SDIST, sources, folder)
+    (archive,) = folder.glob("*.tar.gz")
+    return archive
+
+
+def build_wheel(sdist, folder, **environment):
+    """A wheel from the source archive, in pip's isolated build. It holds one kernel: that all of them compile in such
+    a build was seen when the package was installed for these tests."""
+    environment = {"CMAKE_ARGS": "-DFULLSTRIDE_KERNELS=layer_norm", **environment}
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, sdist, **environment)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
+def wheel(sdist, tmp_path_factory):
+    return build_wheel(sdist, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
 def clean_python(tmp_path_factory):
-    """The interpreter of a new environment that holds torch and nothing of ours."""
+    """The interpreter of a new, empty environment."""
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", "torch", "numpy")
-    yield python
+    venv.create(folder)
+    yield folder / "bin" / "python"
     shutil.rmtree(folder)  # a gigabyte
+
+
+def install(python, wheel):
+    """The wheel, then what it says it needs. Compiling all of torch to bytecode would take longer than the tests."""
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile"]
+    run(*pip, "--no-deps", "--force-reinstall", wheel)
+    run(*pip, "-c", ROOT / "constraints.txt", wheel)
+
+
+def test_source_archive_leaves_out_runs_and_caches(sdist):
+    with tarfile.open(sdist) as archive:
+        names = ["/".join(Path(name).parts[1:]) for name in archive.getnames()]
+    assert {"CMakeLists.txt", "LICENSE", "csrc/fullstride.h", "src/fullstride/__init__.py"} <= set(names)
+    assert not set(LITTER) & set(names)
 
 
 def test_wheel_serves_every_python_and_holds_one_library(wheel):
@@ -67,16 +115,28 @@ def test_wheel_serves_every_python_and_holds_one_library(wheel):
     assert "fullstride/_lib/fullstride.h" in names
 
 
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    files = [file for file in (ROOT / "src" / "fullstride").rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if not name.startswith("fullstride-")}
+    built = {"fullstride/_lib/libfullstride.so", "fullstride/_lib/fullstride.h"}
+    assert names - built == {str(file.relative_to(ROOT / "src")) for file in files}
+
+
 def test_wheel_runs_its_kernels_in_a_clean_environment(wheel, clean_python):
-    run(clean_python, "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", wheel)
+    install(clean_python, wheel)
     done = run(clean_python, "-W", "error", "-c", USE_A_KERNEL)
     assert done.stdout.strip() in {"portable", "avx2", "avx512", "avx512_bf16", "neon", "neon_bf16"}
 
 
-def test_without_a_compiler_the_package_installs_and_says_once_that_it_uses_torch(clean_python, tmp_path):
-    wheel = build_wheel(tmp_path, CXX="/no/such/compiler")
+def test_every_module_imports_with_what_the_wheel_says_it_needs(wheel, clean_python):
+    install(clean_python, wheel)
+    run(clean_python, "-W", "error", "-c", IMPORT_ALL)
+
+
+def test_without_a_compiler_the_package_installs_and_says_once_that_it_uses_torch(sdist, clean_python, tmp_path):
+    wheel = build_wheel(sdist, tmp_path, CXX="/no/such/compiler")
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")]
-    run(clean_python, "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", wheel)
+    install(clean_python, wheel)
     done = run(clean_python, "-W", "always", "-c", USE_A_KERNEL + "layer_norm(x)\n")
     assert done.stdout.strip() == "torch"
     assert done.stderr.count("using torch instead") == 1
