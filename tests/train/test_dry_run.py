@@ -119,6 +119,12 @@ def test_time_is_products_and_the_optimizer_and_evaluations():
     assert estimate.seconds == pytest.approx(100 * estimate.step_seconds + 3 * 60 * flops / 3 / 100e9)
 
 
+def test_a_busy_machine_is_mentioned(monkeypatch):
+    for load, said in [((0.1, 0.0, 0.0), False), ((99.0, 0.0, 0.0), True)]:
+        monkeypatch.setattr("os.getloadavg", lambda load=load: load)
+        assert ("others use this machine" in dry_run.as_text(config(), dry_run.estimate(config()))) is said
+
+
 def test_text_has_the_figures():
     wish = config(steps=100)
     text = dry_run.as_text(wish, dry_run.estimate(wish))

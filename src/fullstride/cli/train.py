@@ -23,8 +23,8 @@ def add(commands: Any) -> None:
         help="train a recipe, or what a config file says",
         usage="fullstride train RECIPE [options] [--any.field VALUE ...]\n"
         "       fullstride train --config FILE [options] [--any.field VALUE ...]",
-        description="Trains and leaves everything in one run folder: config, metrics, checkpoints, report. A run that"
-        " was stopped or killed goes on with `fullstride resume RUN`.",
+        description="Trains and leaves everything in one run folder: config, metrics, checkpoints, report.\n"
+        "A run that was stopped or killed goes on with `fullstride resume RUN`.",
         epilog="Every field of the config is an option: `fullstride train mlp --help` lists those of a recipe,\n"
         f"`fullstride recipes` the recipes.\n\n{_EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -42,8 +42,8 @@ def add(commands: Any) -> None:
     resume = commands.add_parser(
         "resume",
         help="go on with a run from its newest checkpoint",
-        description="Goes on with a run as if it had never stopped: on the same machine, threads and versions bit for"
-        " bit. What differs is said.",
+        description="Goes on with a run as if it had never stopped: on the same machine, with the same threads and\n"
+        "versions bit for bit. What differs is said.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

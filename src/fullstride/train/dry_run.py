@@ -15,6 +15,7 @@ evaluations and two checkpoints among them, on 2 cores of an AMD EPYC:
     real        1827   1813       1924   2063       1228                          1837              691
 """
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,6 +48,7 @@ class Estimate:
     gflops: float  # of products, as measured
     step_seconds: float
     seconds: float  # of all steps and evaluations
+    load: float  # processes that want a core now, a core
 
     @property
     def num_parameters(self) -> int:
@@ -79,7 +81,7 @@ def estimate(config: Config) -> Estimate:
     return Estimate(
         parts, len(task.train_data), len(task.valid_data), task.unit, choice.precision, choice.reason, sizes,
         memory.memory_bytes(), flops * samples / 1e9, rate / 1e9, step_seconds,
-        config.steps * step_seconds + evaluating,
+        config.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(),
     )  # fmt: skip
 
 
@@ -102,6 +104,8 @@ def as_text(config: Config, e: Estimate) -> str:
         ("time", f"about {_duration(e.seconds)}, {_duration(e.step_seconds)} a step"),
         ("", f"  {e.gflop_step:.3g} GFLOP of products a step, {e.gflops:.0f} GFLOP/s measured on this machine"),
     ]
+    if e.load > 1:
+        lines.append(("", f"  others use this machine now (load {e.load:.1f} a core): that will make it longer"))
     text = "\n".join(f"{label:<10} {line}".rstrip() for label, line in lines)
     return f"{text}\n\nAn estimate: nothing was trained and no run folder was made."
 
