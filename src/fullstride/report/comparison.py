@@ -7,7 +7,7 @@ import numpy as np
 
 from . import curves, words
 from .run import Floats, Run, number
-from .section import Figure, Section, Table
+from .section import HEIGHT, Figure, Section, Table
 from .style import LIGHT, SERIES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def section(run: Run) -> Section | None:
     figures = []
     if any(_milliseconds(side) for side in sides):
         caption = "Milliseconds a step: the median, and from the lowest to the highest round."
-        figures.append(Figure(caption, _bars(sides, colours), max(3.0, 1.1 + 0.55 * len(sides))))
+        figures.append(Figure(caption, _bars(sides, colours), max(HEIGHT, 1.1 + 0.55 * len(sides))))
     if any(np.isfinite(_losses(side)).any() for side in sides):
         caption = "Training loss of every side, from the same weights, on the same data in the same order."
         figures.append(Figure(caption, _curves(sides, colours)))

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import curves
 from .run import Floats, Run, number, series
-from .section import Figure, Section
+from .section import HEIGHT, Figure, Section
 from .style import LIGHT
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def section(run: Run) -> Section | None:
         figures.append(Figure("Norm of the whole gradient by step, before clipping.", _norm(run)))
     layers, steps, norms = by_layer(run)
     if layers and (norms > 0).any():
-        height = float(np.clip(1.1 + 0.19 * min(len(layers), _MOST_LABELS), 3.0, 6.5))
+        height = float(np.clip(1.1 + 0.19 * min(len(layers), _MOST_LABELS), HEIGHT, 6.5))
         caption = "Norm of the gradient in each layer by step: the first layer on top, brighter is larger."
         figures.append(Figure(caption, _heat_map(run, layers, steps, norms), height))
     if run.skipped == 0:

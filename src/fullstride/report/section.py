@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import matplotlib.figure
 
-WIDTH = 5.4  # inches: half of a wide screen, and all of a telephone, with text that can be read on both
+WIDTH, HEIGHT = 4.9, 2.75  # inches: half of a wide screen, and all of a telephone, with text that can be read on both
 
 
 @dataclass
@@ -20,7 +20,7 @@ class Figure:
     caption: str
     draw: Callable[["matplotlib.figure.Figure"], None]
     """Draws on the empty figure it is given. Colours, fonts and grid are set already; see style.py for the names."""
-    height: float = 3.0
+    height: float = HEIGHT
     """Inches; the width is WIDTH."""
 
 
