@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Model:
-    hidden: tuple[int, ...] = (4096, 4096, 4096, 2560)
+    hidden: tuple[int, ...] = (4096, 4096, 4096, 3072)
     """Widths of the hidden layers, each with a ReLU. Inputs and classes are the data's."""
     dropout: float = 0.0
     """After every hidden layer."""
