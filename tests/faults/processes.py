@@ -128,7 +128,7 @@ def _poison(poison: Poison) -> None:
         inputs, labels = batch
         return original(task, model, (inputs * float("nan") if next(calls) >= poison.number else inputs, labels))
 
-    MlpTask.loss = poisoned  # type: ignore[method-assign]
+    setattr(MlpTask, "loss", poisoned)  # noqa: B010, mypy lets nobody assign to a method
 
 
 class Commands:
@@ -191,3 +191,20 @@ def stopped(processes: list[psutil.Process]) -> Iterator[None]:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
+
+
+def kill_at_line(line: int) -> None:
+    """Kills this process before the line-th line of the package that it executes from here on."""
+    left = line
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        if "fullstride" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left -= 1
+            if left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)

@@ -274,6 +274,24 @@ def test_an_error_in_the_middle_of_a_step_saves_the_beginning_of_that_step(tmp_p
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+class Unplug(Hook):
+    """Ends the run without a checkpoint, as a full disk does."""
+
+    def on_step(self, trainer, loss):
+        if trainer.state.step == 3:
+            raise OSError("no disk")
+
+
+def test_an_attempt_that_left_no_checkpoint_counts(tmp_path):
+    with pytest.raises(OSError, match="no disk"):
+        train(tmp_path / "run", small(), [Unplug()])
+    with pytest.raises(OSError, match="no disk"):
+        Trainer.resume(tmp_path / "run", [Unplug()]).fit()
+    Trainer.resume(tmp_path / "run").fit()
+    assert {row["attempt"] for row in read(tmp_path / "run") if row["kind"] == "event"} == {1, 2, 3}
+    assert {row["attempt"] for row in read(tmp_path / "run") if row["kind"] == "train"} == {3}
+
+
 def test_what_would_change_the_bits_is_said(tmp_path, caplog):
     train(tmp_path / "run", small(steps=3))
     path = tmp_path / "run" / "config.yaml"

@@ -66,8 +66,8 @@ class RunFolder:
             taken = [name for name in _OURS if (path / name).exists()]
             if taken:
                 raise ValueError(f"{path} holds {taken[0]} but no config.yaml: give a new or an empty folder")
+            folder.write("config.yaml", config_yaml)  # first: killed in here, there is a run, or room for one
             folder.checkpoints.mkdir()
-            folder.write("config.yaml", config_yaml)
         except BaseException:
             folder.close()
             raise
