@@ -92,8 +92,9 @@ def test_the_sum_is_that_of_the_file(tmp_path):
     assert written.bytes == tensor_files.Layout(of_every_kind()).size == (tmp_path / "x").stat().st_size
 
 
-def test_nothing_is_held_twice(tmp_path):
-    tensors = {"x": torch.zeros(16 << 20, dtype=torch.uint8)}
+def test_nothing_is_held_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(durable, "PIECE", 1 << 20)
+    tensors = {"x": torch.zeros(8 << 20, dtype=torch.uint8)}
     tracemalloc.start()
     write(tmp_path / "x", tensors)
     durable.measure(tmp_path / "x")
@@ -140,7 +141,8 @@ def test_what_is_no_such_file_is_an_error_before_memory_is_taken(data, tmp_path)
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64])
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_one_value_that_is_not_finite_is_found(dtype, value):
+def test_one_value_that_is_not_finite_is_found(dtype, value, monkeypatch):
+    monkeypatch.setattr(durable, "PIECE", 1 << 10)
     x = torch.full((durable.PIECE // 2 + 1,), torch.finfo(dtype).max, dtype=dtype)
     assert tensor_files.is_finite(x)
     x[-1] = value

@@ -46,7 +46,7 @@ class Store:
     def save(self, snapshot: Snapshot, kind: Kind = "step", poll: Poll = no_poll) -> Path:
         """Writes the snapshot and returns its directory. OSError in one line; those saved before are then untouched.
 
-        poll: called every few MiB; what it raises ends the saving, and leaves those before untouched as well.
+        poll: called between large pieces; what it raises ends the saving, and leaves those before untouched as well.
         """
         _check_finite(snapshot)
         files = checkpoint_files.contents(snapshot)

@@ -1,7 +1,7 @@
 """Files that are on the disk when they are said to be, and their checksums.
 
-Reading and writing go by pieces of a few MiB: Python's lock is free meanwhile, and what is hashed is still in the cache
-when it is written.
+Reading and writing go by large pieces, and Python's lock is free meanwhile. Each time a thread of low priority takes it
+again, training may have to wait until that thread is given a core; on a machine with other work that can be long.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ try:
 except ImportError:  # only macOS has it: fsync there does not reach the disk
     F_FULLFSYNC = None
 
-PIECE = 2 << 20
+PIECE = 32 << 20
 
 Poll = Callable[[], None]
 """Called before each piece, from where it may raise: what takes long can be given up."""
