@@ -181,10 +181,8 @@ class Trainer:
     def _restore(self) -> Snapshot | None:
         """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
         snapshot = self.store.newest()
-        attempt = last_attempt(self.folder.path) + 1  # there may have been some since the checkpoint
         if snapshot is None:
             logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
-            self.state.attempt = attempt
             return None
         saved = snapshot.documents["state"]["environment"]
         environment.use_products(saved["products"])
