@@ -55,9 +55,10 @@ def test_layers_keep_the_order_of_the_model_and_gaps_stay_gaps():
     np.testing.assert_array_equal(norms, [[1.0, np.nan], [2.0, 3.0], [np.nan, 4.0]])
 
 
-def test_heat_map_has_a_column_a_row_while_they_fit():
-    cells, first, last = gradients.columns(np.array([10.0, 20.0, 30.0]), np.array([[1.0, 2.0, 3.0]]))
-    assert (cells.tolist(), first, last) == ([[1.0, 2.0, 3.0]], 0.0, 30.0)
+def test_heat_map_has_as_many_columns_for_a_row_as_steps_it_stands_for():
+    cells, first, last = gradients.columns(np.array([2.0, 4.0, 5.0]), np.array([[1.0, np.nan, 3.0]]))
+    np.testing.assert_array_equal(cells, [[1.0, 1.0, np.nan, np.nan, 3.0]])
+    assert (first, last) == (0.0, 5.0)
 
 
 def test_heat_map_of_many_rows_shows_means():
@@ -67,9 +68,9 @@ def test_heat_map_of_many_rows_shows_means():
     assert cells[0, 0] == np.mean(steps[:10])
 
 
-def test_heat_map_fills_steps_that_were_not_logged():
-    cells, _, _ = gradients.columns(np.array([1.0, 2.0, 3.0, 6.0]), np.array([[1.0, 2.0, 3.0, 6.0]]))
-    assert cells.tolist() == [[1.0, 2.0, 3.0, 3.0, 3.0, 6.0]]
+def test_heat_map_of_one_row_is_that_row():
+    cells, first, last = gradients.columns(np.array([3.0]), np.array([[7.0]]))
+    assert (cells.tolist(), first, last) == ([[7.0, 7.0, 7.0]], 0.0, 3.0)
 
 
 def test_skipped_steps_are_said():

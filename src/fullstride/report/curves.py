@@ -16,6 +16,8 @@ _SMOOTH_FROM = 100  # points; fewer are shown as they are
 _TIME_UNITS = ((3 * 3600.0, "h", 3600.0), (180.0, "min", 60.0), (0.0, "s", 1.0))
 _TICKS = (1, 2, 2.5, 5, 10)  # times a power of ten
 
+LABEL = {"facecolor": LIGHT["card"], "edgecolor": "none", "alpha": 0.75, "pad": 1.0}  # behind text on a curve
+
 
 class Axis(NamedTuple):
     """What runs along the bottom: steps, or time in the unit that suits the run."""
@@ -122,10 +124,13 @@ def spans_decades(*values: Floats) -> bool:
 
 def log_scale(ax: "Axes") -> None:
     """Plain numbers, also between the powers of ten where there are few of those."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
     ax.set_yscale("log")
     low, high = ax.get_ylim()
-    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high < 1000 * low else (1.0,), numticks=8))
+    if high < 10 * low:  # there may be no power of ten at all
+        ax.yaxis.set_major_locator(MaxNLocator(5, steps=_TICKS))
+    else:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0) if high < 1000 * low else (1.0,), numticks=8))
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.yaxis.set_minor_formatter(NullFormatter())

@@ -1,6 +1,7 @@
 """The section on gradients: the global norm, each layer's, and the steps that were skipped."""
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,7 +64,7 @@ def _norm(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:
             ax.annotate(
                 f"clipped to {clip:g}", (1, clip), xycoords=("axes fraction", "data"), xytext=(-2, 3), ha="right",
                 textcoords="offset points", fontsize=9, color=LIGHT["vermilion"],
-                bbox={"facecolor": LIGHT["card"], "edgecolor": "none", "alpha": 0.75, "pad": 1.0},
+                bbox=curves.LABEL,
             )  # fmt: skip
         curves.finish(ax, axis, "norm, logarithmic" if logarithmic else "norm")
 
@@ -101,21 +102,22 @@ def _heat_map(
 
 
 def columns(steps: Floats, norms: Floats) -> tuple[Floats, float, float]:
-    """Cells (layer, column) of equal width in steps, the first step and the last. A column without a row repeats the
-    one before."""
-    last, width = steps[-1], float(np.median(np.diff(steps, prepend=0.0)))
-    first = max(0.0, steps[0] - width)
-    count = int(np.clip(np.ceil((last - first) / max(width, 1.0)), 1, _MOST_COLUMNS))
-    edges = np.linspace(first, last, count + 1)
-    ends = np.searchsorted(steps, edges[1:] + 1e-9, side="right")
-    begins = np.minimum(np.concatenate(([0], ends[:-1])), np.maximum(ends - 1, 0))
-    cells = np.full((len(norms), count), np.nan)
-    for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-        part = norms[:, begin:end]
+    """Cells (layer, column) of equal width in steps, the first step and the last.
+
+    A cell is the mean of the rows within it; where there is none, the next row, which stands for the steps before it.
+    """
+    last = float(steps[-1])
+    first = max(0.0, float(steps[0] - np.median(np.diff(steps, prepend=0.0))))
+    edges = np.linspace(first, last, int(np.clip(last - first, 1, _MOST_COLUMNS)) + 1)
+    places = np.searchsorted(steps, edges + 1e-9, side="right")
+    cells = np.empty((len(norms), len(edges) - 1))
+    for i, (begin, end) in enumerate(pairwise(places)):
+        begin = min(begin, len(steps) - 1)
+        part = norms[:, begin : max(end, begin + 1)]
         present = np.isfinite(part)
         sums = np.where(present, part, 0.0).sum(axis=1)
         cells[:, i] = np.where(present.any(axis=1), sums / np.maximum(present.sum(axis=1), 1), np.nan)
-    return cells, first, float(last)
+    return cells, first, last
 
 
 def shorten(name: str, longest: int = 26) -> str:

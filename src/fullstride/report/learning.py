@@ -112,7 +112,7 @@ def _mark_best(ax: "Axes", run: Run, axis: Axis) -> None:
     ax.annotate(
         f"best {words.metric(run.metric, value)}", (x, value), xytext=(0 if right else 6, -12 if below else 12),
         textcoords="offset points", ha="left" if right else "right", va="top" if below else "bottom",
-        fontweight="bold",
+        fontweight="bold", bbox=curves.LABEL,
     )  # fmt: skip
 
 
