@@ -186,10 +186,11 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 metrics = Metrics(RunFolder.read(Path(sys.argv[1])), 1)
 metrics.write("event", {"step": 1})
 try: metrics.write("event", {"step": 2, "text": "x" * 100})
-except OSError as error: print(error.strerror)
+except OSError as error: print(error)
 metrics.write("event", {"step": 3})
 """
-    assert processes.start(code, str(folder.path)).communicate() == ("File too large\n", "")
+    line = f"cannot write {folder.path / 'metrics.jsonl'}: File too large\n"
+    assert processes.start(code, str(folder.path)).communicate() == (line, "")
     assert [strict(line)["step"] for line in lines(folder)] == [1, 3]
 
 

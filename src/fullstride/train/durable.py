@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,6 +104,17 @@ def measure(path: Path, poll: Poll = no_poll) -> Sum:
     with Reader(path) as reader:
         reader.forget_cached()
         return reader.finish(poll)
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Says what could not be written: the system's error at a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        failure = type(error)(f"cannot write {path}: {error.strerror or error}")
+        failure.errno = error.errno
+        raise failure from error
 
 
 def sync_folder(path: Path) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from . import durable
 from .run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -143,18 +144,20 @@ class _Appender:
     """Whole lines at the end of a file, without a buffer."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = path.open("ab", buffering=0)
 
     def append(self, line: str) -> None:
         data = line.encode() + b"\n"
         size = os.fstat(self._file.fileno()).st_size
-        try:
-            written = 0
-            while written < len(data):  # a full disk takes what fits, and refuses the rest
-                written += self._file.write(data[written:]) or 0
-        except OSError:
-            os.ftruncate(self._file.fileno(), size)
-            raise
+        with durable.naming(self._path):
+            try:
+                written = 0
+                while written < len(data):  # a full disk takes what fits, and refuses the rest
+                    written += self._file.write(data[written:]) or 0
+            except OSError:
+                os.ftruncate(self._file.fileno(), size)
+                raise
 
     def close(self) -> None:
         self._file.close()
@@ -181,7 +184,7 @@ class _Table:
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
         partial = self._path.with_name(self._path.name + ".partial")
         try:
-            with partial.open("w", encoding="utf-8") as file:
+            with durable.naming(self._path), partial.open("w", encoding="utf-8") as file:
                 file.write(_csv_line(self._columns) + "\n")
                 file.writelines(_csv_line([row.get(name) for name in self._columns]) + "\n" for row in rows)
             partial.replace(self._path)

@@ -103,8 +103,9 @@ class RunFolder:
         target, partial = self.path / name, self.path / f"{name}.partial"
         try:
             durable.remove(partial)
-            durable.write(partial, [text.encode()])
-            partial.replace(target)
+            with durable.naming(target):
+                durable.write(partial, [text.encode()])
+                partial.replace(target)
         finally:
             durable.remove(partial)
         durable.sync_folder(self.path)
