@@ -149,6 +149,23 @@ def test_a_step_saved_again_replaces_the_first(tmp_path):
     assert_same(store.newest(), snapshot(4, value=2))
 
 
+def test_one_set_aside_comes_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.save(snapshot(4, value=1))
+    rename = os.rename
+
+    def refused(source, target):
+        if source.name.startswith(".partial"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refused)
+    with pytest.raises(PermissionError, match=r"step 4 not saved in .*: Permission denied; those"):
+        store.save(snapshot(4, value=2))
+    assert names(tmp_path) == ["step-00000004"]
+    assert_same(store.newest(), snapshot(4, value=1))
+
+
 def test_files_are_on_the_disk_before_the_manifest_and_that_before_the_name(tmp_path, monkeypatch):
     events = []
     fsync, rename = os.fsync, os.rename
