@@ -252,6 +252,57 @@ def test_hooks_are_called_and_may_stop_the_run(tmp_path):
     assert Store(tmp_path / "run" / "checkpoints").steps() == [3]
 
 
+def test_a_run_that_is_stopped_between_two_rows_writes_a_last_one(tmp_path):
+    train(tmp_path / "run", small(logging={"every": 2}), [Stop()])
+    assert [step for step, _ in losses(tmp_path / "run")] == [2, 3]
+
+
+def test_the_last_row_is_written_after_an_interruption_of_the_last_evaluation(tmp_path):
+    config = small(logging={"every": 2})
+    train(tmp_path / "whole", config, [Stop()])
+    with pytest.raises(Interrupted):
+        train(tmp_path / "parts", config, [Stop(), Signal(signal.SIGTERM, step=3, evaluating=True)])
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    row = next(row for row in read(tmp_path / "parts") if row["kind"] == "train" and row["step"] == 3)
+    assert row["step_ms"] is row["per_second"] is row["gflops"] is row["share_of_peak"] is None
+
+
+class StopWhenSaved(Hook):
+    def on_checkpoint(self, trainer, folder):
+        trainer.stop("saved")
+
+
+def test_a_run_that_is_stopped_while_it_is_saved_ends_as_others_do(tmp_path):
+    result = train(tmp_path / "run", small(evaluation={"every": 0}), [StopWhenSaved()])
+    assert (result.steps, result.stopped) == (5, "saved")
+    assert [row["step"] for row in evaluations(tmp_path / "run")] == [5]
+    assert Trainer.resume(tmp_path / "run").fit().steps == 5
+
+
+def test_a_trainer_can_train_again_from_the_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = Trainer(small())
+    first, second = trainer.fit(), trainer.fit()
+    assert first.run != second.run
+    assert_same_run(first.run, second.run)
+
+
+class FailWhenSaved(Hook):
+    def on_checkpoint(self, trainer, folder):
+        if trainer.state.step == 4:  # where the best weights are saved
+            raise RuntimeError("out of luck")
+
+
+def test_an_error_of_a_hook_loses_no_evaluation(tmp_path):
+    train(tmp_path / "whole", small())
+    with pytest.raises(RuntimeError, match="out of luck"):
+        train(tmp_path / "parts", small(), [FailWhenSaved()])
+    assert Store(tmp_path / "parts" / "checkpoints").newest().step == 4
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 class Fail(Hook):
     def on_start(self, trainer):
         loss = trainer.task.loss

@@ -50,6 +50,7 @@ class Trainer:
     def __init__(self, config: Config, run: str | Path | None = None, hooks: Sequence[Hook] = ()) -> None:
         self.config, self.hooks = config, list(hooks)
         self.state = state.State()
+        self._saved: tuple[int, int, int, bool] | None = None  # the place of the last checkpoint
         self.quiet = False  # warnings alone on the console
         self._run = None if run is None else Path(run)
         self._resumes = False
@@ -74,15 +75,18 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             self._open(stack)
             self._build()
-            snapshot = self._restore() if self._resumes else None
-            self._start(stack, snapshot)
+            if self._resumes:
+                self._restore()
+            self._start(stack)
             try:
                 while True:
                     self._evaluate_if_due()
+                    self._write_last_row_if_due()
                     self._save_if_due()
-                    if self._is_over():
+                    if not self._is_over():
+                        self._train_step()
+                    elif self._saved == self._place():  # else a hook stopped the run while it was being saved
                         break
-                    self._train_step()
                 with self._refusal_as_divergence():
                     self.saver.wait()
             except Exception as error:
@@ -166,6 +170,7 @@ class Trainer:
     def _build(self) -> None:
         """Data, model and optimizer, as every process of this run makes them."""
         config = self.config
+        self.state, self._saved = state.State(), None  # fit() may be called again
         torch.manual_seed(config.seed)
         model = self.task.build_model()
         optimizer = assembly.build_optimizer(config, model)
@@ -178,23 +183,22 @@ class Trainer:
         self.schedule = assembly.build_schedule(config)
         self.environment = environment.describe(explain(self.model).precision)
 
-    def _restore(self) -> Snapshot | None:
+    def _restore(self) -> None:
         """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
         snapshot = self.store.newest()
         if snapshot is None:
             logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
-            return None
+            return
         saved = snapshot.documents["state"]["environment"]
         environment.use_products(saved["products"])
         self.environment = environment.describe(self.environment["precision"])
         for line in environment.differences(saved, self.environment):
             logger.warning("not bit for bit the run as it was: %s", line)
         self.state = state.restore(snapshot, self.model, self.optimizer, self.freezer)
-        return snapshot
+        self._saved = self._place()
 
-    def _start(self, stack: contextlib.ExitStack, snapshot: Snapshot | None) -> None:
+    def _start(self, stack: contextlib.ExitStack) -> None:
         config = self.config
-        self._saved = None if snapshot is None else self._place()
         self._is_sound = True
         order = Order(len(self.task.train_data), config.micro_batch, config.seed)
         position = self.state.step * config.accumulate + self.state.micro
@@ -243,6 +247,8 @@ class Trainer:
         self._judge(row)
         self.metrics.write("eval", row)
         self.progress.evaluated(row)
+        if row["best"]:
+            self._call_hooks("on_checkpoint", self.folder.checkpoints)
         self._call_hooks("on_evaluate", row)
 
     def _judge(self, row: dict[str, Any]) -> None:
@@ -276,9 +282,10 @@ class Trainer:
         snapshot = state.take(self.state, self.environment, self.model, self.optimizer, self.freezer)
         self._submit(snapshot, "step", at_once)
         self._saved = self._place()
+        self._call_hooks("on_checkpoint", self.folder.checkpoints)
 
-    def _place(self) -> tuple[int, int, int]:
-        return self.state.step, self.state.micro, self.state.evaluated
+    def _place(self) -> tuple[int, int, int, bool]:
+        return self.state.step, self.state.micro, self.state.evaluated, self._is_over()
 
     def _submit(self, snapshot: Snapshot, kind: Kind, at_once: bool = False) -> None:
         with self.clock("checkpoint"), self._refusal_as_divergence():
@@ -287,7 +294,6 @@ class Trainer:
                 self.store.save(snapshot, kind)
             else:
                 self.saver.submit(snapshot, kind)
-        self._call_hooks("on_checkpoint", self.folder.checkpoints)
 
     @contextlib.contextmanager
     def _refusal_as_divergence(self) -> Iterator[None]:
@@ -343,14 +349,19 @@ class Trainer:
         with self.clock("metrics"):
             return gradients.layer_norms(self.model, self.optimizer)
 
+    def _write_last_row_if_due(self) -> None:
+        """Of a run that was stopped between two rows. The gradients are gone by then."""
+        if self._is_over() and self.state.step_losses:
+            self._write_row({})
+
     def _write_row(self, norms: dict[str, float | None]) -> None:
         config, now = self.config, self.state
         parts = self.clock.take()
         wall = parts.pop("wall")
         micro = (now.step - self._row_step) * config.accumulate - self._row_micro
-        samples = micro * config.micro_batch
-        computing = max(1e-9, wall - parts.get("evaluate", 0.0) - parts.get("checkpoint", 0.0))
-        rate = samples / computing
+        computing = max(1e-9, wall - parts["evaluate"] - parts["checkpoint"])
+        rate = micro * config.micro_batch / computing if micro else None  # none of its steps was in this process
+        gflops = None if rate is None else rate * self.flops / 1e9
         row = {
             "step": now.step,
             "epoch": now.step * config.accumulate * config.micro_batch / len(self.task.train_data),
@@ -360,10 +371,10 @@ class Trainer:
             "grad_norm": self.optimizer.last_grad_norm,
             "skipped": self.optimizer.skipped_steps,
             "seconds": time.perf_counter() - self._began,
-            "step_ms": 1e3 * computing * config.accumulate / micro,
+            "step_ms": 1e3 * computing * config.accumulate / micro if micro else None,
             "per_second": rate,
-            "gflops": rate * self.flops / 1e9,
-            "share_of_peak": rate * self.flops / 1e9 / self.peak if self.peak else None,
+            "gflops": gflops,
+            "share_of_peak": gflops / self.peak if gflops and self.peak else None,
             "resident_mb": _megabytes(memory.resident_bytes()),
             "joules": self.energy.read(),
             "time": parts,
