@@ -5,13 +5,14 @@ classes themselves, so that it holds wherever a config comes from: a recipe, YAM
 This file imports neither torch nor the parser of the command line.
 """
 
-import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from .task import Task
+
+C = TypeVar("C", bound="Config")
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,12 @@ class Optimizer:
     """Steps between two times."""
 
     def __post_init__(self) -> None:
-        expect(0 < self.lr < math.inf, "optimizer.lr", "above 0", self.lr)
+        expect(0 < self.lr < math.inf, "optimizer.lr", "a number above 0", self.lr)
         for i, beta in enumerate(self.betas):
             expect(0 <= beta < 1, f"optimizer.betas[{i}]", "from 0 to below 1", beta)
-        expect(self.eps > 0, "optimizer.eps", "above 0", self.eps)
+        expect(0 < self.eps < math.inf, "optimizer.eps", "a number above 0", self.eps)
         expect(0 <= self.momentum < 1, "optimizer.momentum", "from 0 to below 1", self.momentum)
-        expect(self.weight_decay >= 0, "optimizer.weight_decay", "0 or more", self.weight_decay)
+        expect(0 <= self.weight_decay < math.inf, "optimizer.weight_decay", "a number, 0 or more", self.weight_decay)
         expect(0 < self.lookahead_alpha <= 1, "optimizer.lookahead_alpha", "above 0, at most 1", self.lookahead_alpha)
         expect(self.lookahead_k >= 1, "optimizer.lookahead_k", "1 or more", self.lookahead_k)
 
@@ -167,7 +168,7 @@ class Config:
     logging: Logging = field(default_factory=Logging)
 
     def __post_init__(self) -> None:
-        expect(0 <= self.seed < 2**63, "seed", "0 or more", self.seed)
+        expect(0 <= self.seed < 2**63, "seed", "0 or more, below 2**63", self.seed)
         expect(self.steps >= 1, "steps", "1 or more", self.steps)
         expect(self.micro_batch >= 1, "micro_batch", "1 or more samples", self.micro_batch)
         expect(self.accumulate >= 1, "accumulate", "1 or more", self.accumulate)
@@ -176,14 +177,17 @@ class Config:
         expect(self.max_nonfinite >= 1, "max_nonfinite", "1 or more", self.max_nonfinite)
         floor, lr = self.schedule.floor, self.optimizer.lr
         if self.schedule.name in ("cosine", "stable"):
-            expect(floor <= lr, "schedule.floor", f"at most optimizer.lr, {lr:g}", floor)
+            expect(floor <= lr, "schedule.floor", f"at most optimizer.lr ({lr:g})", f"{floor:g}; lower it, too")
 
     def task(self) -> "Task":
         """The model, the data and the loss. Loads torch."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it trains: it needs a method task()")
 
-    def replace(self, **changes: object) -> "Config":
-        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+    def replace(self: C, **changes: object) -> C:
+        """config.replace(steps=500, optimizer={"lr": 1e-3}): a section takes those of its fields that change."""
+        from . import config_files  # which knows this file
+
+        return config_files.overlay(self, changes)
 
 
 def expect(holds: bool, name: str, expected: str, got: object) -> None:

@@ -41,14 +41,28 @@ def from_yaml(text: str, source: str = "config") -> Config:
     """`source` is what an error calls it: a file name."""
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """A name that stands twice would be a value lost in silence."""
+            seen = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"found {key.value!r} twice", problem_mark=key.start_mark)
+                seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+            return super().construct_mapping(node, deep)
+
     try:
-        mapping = yaml.safe_load(text)
+        mapping = yaml.load(text, Loader)  # a SafeLoader: it makes plain values only
     except yaml.YAMLError as error:
-        raise ValueError(f"{source}: expected YAML, got {' '.join(str(error).split())}") from None
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        place = f"{source}, line {mark.line + 1}" if mark else source
+        raise ValueError(f"{place}: expected YAML, but {problem or ' '.join(str(error).split())}") from None
     if not isinstance(mapping, dict):
-        raise ValueError(f"{source}: expected a mapping of field names to values, got {type(mapping).__name__}")
+        found = {type(None): "an empty file", list: "a list"}.get(type(mapping), repr(mapping))
+        raise ValueError(f"{source}: expected lines like 'recipe: mlp' and 'steps: 200', got {found}")
     if not isinstance(mapping.get("recipe"), str):
-        raise ValueError(f"{source}: expected a line like 'recipe: mlp', got none; `fullstride recipes` lists them")
+        found = repr(mapping["recipe"]) if "recipe" in mapping else "none"
+        raise ValueError(f"{source}: expected a line like 'recipe: mlp', got {found}; `fullstride recipes` lists them")
     from .. import recipes  # the recipes know this file
 
     try:
@@ -61,7 +75,9 @@ def from_yaml(text: str, source: str = "config") -> Config:
 
 def read(path: Path) -> Config:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: expected YAML, got a file that is not text in UTF-8") from None
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}; give a YAML file with a line 'recipe: ...'") from None
     return from_yaml(text, str(path))
@@ -90,6 +106,9 @@ def overlay(base: T, changes: Mapping[str, Any], where: str = "") -> T:
             raise ValueError(unknown(str(name), names, where))
         old = getattr(base, name)
         if dataclasses.is_dataclass(old):
+            if type(value) is type(old):
+                values[name] = value
+                continue
             if not isinstance(value, Mapping):
                 raise ValueError(f"{where}{name}: expected its fields, such as {_example(old)}, got {value!r}")
             values[name] = overlay(old, value, f"{where}{name}.")
