@@ -325,12 +325,52 @@ def test_an_error_in_the_middle_of_a_step_saves_the_beginning_of_that_step(tmp_p
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+class Offline(Hook):
+    """Fails as a hook does that tells others, or as data on a network does."""
+
+    def on_step(self, trainer, loss):
+        if trainer.state.step == 3:
+            raise ConnectionError("nobody there")
+
+
+def test_an_error_of_the_system_elsewhere_does_not_keep_a_run_from_being_saved(tmp_path):
+    with pytest.raises(ConnectionError, match="nobody there"):
+        train(tmp_path / "run", small(), [Offline()])
+    assert Store(tmp_path / "run" / "checkpoints").newest().step == 3
+
+
+class FullForAMoment(Hook):
+    """Saving in the background fails once, after which SIGTERM comes."""
+
+    def on_start(self, trainer):
+        save, trainer.store.save = trainer.store.save, self.refuse
+        self.undo = lambda: setattr(trainer.store, "save", save)
+
+    def refuse(self, *_):
+        self.undo()
+        raise OSError("no room")
+
+    def on_checkpoint(self, trainer, folder):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_saving_that_failed_does_not_keep_the_next_from_being_tried(tmp_path):
+    config = small(checkpoints={"background": True}, evaluation={"every": 0})
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", config, [FullForAMoment()])
+    assert Store(tmp_path / "run" / "checkpoints").newest().step == 5
+
+
 class Unplug(Hook):
     """Ends the run without a checkpoint, as a full disk does."""
 
     def on_step(self, trainer, loss):
         if trainer.state.step == 3:
+            trainer.store.save = self.refuse
             raise OSError("no disk")
+
+    def refuse(self, *_):
+        raise OSError("no disk")
 
 
 def test_an_attempt_that_left_no_checkpoint_counts(tmp_path):

@@ -313,14 +313,18 @@ class Trainer:
 
     def _save_what_is_left(self, error: Exception) -> None:
         """Before the run ends by an error: where its state is sound, it is saved."""
-        if not self._is_sound or isinstance(error, Diverged | OSError):
-            return  # nothing worth saving, or no place to save it
+        if not self._is_sound or isinstance(error, Diverged):
+            return
         if not isinstance(error, Interrupted | DataWorkerDied):  # what backward added may be half a micro-batch
             self.state.micro, self.state.micro_losses = 0, []
         try:
-            self._save(at_once=True)
             self.saver.wait()
-        except (Diverged, NonFiniteWeights, OSError) as second:
+        except (NonFiniteWeights, OSError) as of_the_last:  # which is no reason not to try again
+            logger.error("could not save: %s", of_the_last)
+            self._saved = None
+        try:
+            self._save(at_once=True)
+        except (Diverged, OSError) as second:
             logger.error("could not save: %s", second)
         else:
             logger.info("saved at step %d; go on with: fullstride resume %s", self.state.step, self.folder.path)
