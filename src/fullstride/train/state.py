@@ -26,10 +26,15 @@ class State:
     nonfinite: int = 0  # steps skipped in a row
     stopped: str = ""  # why the run is over before its last step
 
+    def document(self) -> dict[str, Any]:
+        """Fit for JSON, which has no NaN: a loss may be one."""
+        flat: dict[str, Any] = state_files.flatten(asdict(self))[1]
+        return flat
+
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "State":
         names = {f.name for f in fields(cls)}
-        return cls(**{name: value for name, value in document.items() if name in names})
+        return cls(**{name: state_files.unflatten({}, value) for name, value in document.items() if name in names})
 
 
 def take(
@@ -43,14 +48,14 @@ def take(
     frozen = None if freezer is None else freezer.state_dict()
     documents = {
         "optimizer": optimizer_document,
-        "state": {**_document(state), "environment": environment, "freezer": frozen},
+        "state": {**state.document(), "environment": environment, "freezer": frozen},
     }
     return Snapshot(state.step, tensors, documents)
 
 
 def take_weights(state: State, model: nn.Module) -> Snapshot:
     """The weights alone: the best ones are kept to be used, not to be trained on."""
-    return Snapshot(state.step, {"model": model.state_dict()}, {"state": _document(state)})
+    return Snapshot(state.step, {"model": model.state_dict()}, {"state": state.document()})
 
 
 def restore(snapshot: Snapshot, model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None) -> State:
@@ -67,7 +72,3 @@ def _restore_gradients(gradients: dict[str, Tensor], model: nn.Module) -> None:
     parameters = dict(model.named_parameters())
     for name, gradient in gradients.items():
         parameters[name].grad = gradient
-
-
-def _document(state: State) -> dict[str, Any]:
-    return asdict(state)
