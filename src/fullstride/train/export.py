@@ -4,6 +4,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from torch import Tensor
+
 from . import evaluation
 from .run_folder import RunFolder
 
@@ -17,7 +19,7 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
     from safetensors.torch import save_file
 
     snapshot = evaluation.find(run, which)
-    tensors = {name: tensor.contiguous() for name, tensor in snapshot.tensors["model"].items()}
+    tensors = _each_alone(snapshot.tensors["model"])
     metadata = {"format": "pt", "step": str(snapshot.step), "config": RunFolder.read(run).config_yaml}
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
@@ -32,6 +34,16 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
     return snapshot.step, len(tensors), target.stat().st_size
+
+
+def _each_alone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tied weights as a copy a name: safetensors refuses tensors that share memory."""
+    seen: set[int] = set()
+    alone = {}
+    for name, tensor in tensors.items():
+        alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor.contiguous()
+        seen.add(tensor.data_ptr())
+    return alone
 
 
 def _umask() -> int:
