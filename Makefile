@@ -37,8 +37,9 @@ check: setup    ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# Threads of a test that wait must not hold the core that another test's could use.
 test-python: setup  ## pytest
-	$(BIN)/python -m pytest
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist worksteal
 
 test-native: setup  ## the C++ test program, every variant this machine has
 	$(CMAKE_TESTS) -B build/tests -DFULLSTRIDE_PREBUILT="$$($(BIN)/python -c 'from fullstride import _native; print(_native.library()._name)')" >/dev/null
