@@ -27,9 +27,12 @@ $(VENV)/installed.stamp: $(VENV)/torch.stamp $(NATIVE)
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: setup     ## what this machine is, and a training step against stock PyTorch
-	$(BIN)/fullstride info
-	$(BIN)/fullstride bench step --model mlp --accumulate 1 --rounds 3
+demo: RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
+demo: setup     ## train a network on real digits, compare it with stock PyTorch, show both in a report
+	$(BIN)/fullstride data mnist
+	$(BIN)/fullstride train mlp-mnist --run $(RUN) --no-report
+	$(BIN)/fullstride compare mlp-mnist --seconds 60 --json $(RUN)/compare.json
+	@printf 'report: ' && $(BIN)/fullstride report $(RUN)
 
 test: setup check test-native test-sanitize test-python  ## every check and test
 
