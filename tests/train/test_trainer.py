@@ -120,6 +120,16 @@ def test_resuming_twice_is_bitwise_the_run_that_was_not_interrupted(tmp_path, ch
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+def test_a_precision_that_was_measured_stays_that_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("FULLSTRIDE_PRECISION", "bf16")  # what measuring came to
+    train(tmp_path / "whole", small(precision="auto"))
+    with pytest.raises(Interrupted):
+        train(tmp_path / "parts", small(precision="auto"), [Signal(signal.SIGTERM, step=3, micro=0)])
+    monkeypatch.setenv("FULLSTRIDE_PRECISION", "fp32")
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 def test_the_number_of_workers_changes_nothing(tmp_path):
     train(tmp_path / "none", small())
     with pytest.raises(Interrupted):

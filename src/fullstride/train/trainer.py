@@ -74,9 +74,10 @@ class Trainer:
     def fit(self) -> Result:
         with contextlib.ExitStack() as stack:
             self._open(stack)
-            self._build()
             if self._resumes:
                 self._restore()
+            else:
+                self._build(self.config.precision)
             self._start(stack)
             try:
                 while True:
@@ -167,7 +168,7 @@ class Trainer:
         self.saver = Saver(self.store, self.config.checkpoints.background)
         stack.callback(self.saver.close)
 
-    def _build(self) -> None:
+    def _build(self, precision: str) -> None:
         """Data, model and optimizer, as every process of this run makes them."""
         config = self.config
         self.state, self._saved = state.State(), None  # fit() may be called again
@@ -176,7 +177,7 @@ class Trainer:
         optimizer = assembly.build_optimizer(config, model)
         self.flops = self.task.flops(model)
         self.model, self.optimizer = prepare(
-            model, optimizer, precision=config.precision, clip=config.clip, threads=config.threads
+            model, optimizer, precision=precision, clip=config.clip, threads=config.threads
         )
         self.model.train()
         self.freezer = assembly.build_freezer(config, self.model)
@@ -185,11 +186,13 @@ class Trainer:
 
     def _restore(self) -> None:
         """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
-        snapshot = self.store.newest()
+        wish, snapshot = self.config.precision, self.store.newest()
         if snapshot is None:
             logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
+            self._build(wish)
             return
         saved = snapshot.documents["state"]["environment"]
+        self._build(saved["precision"] if wish == "auto" else wish)  # auto is measured: it may mean another one today
         environment.use_products(saved["products"])
         self.environment = environment.describe(self.environment["precision"])
         for line in environment.differences(saved, self.environment):
@@ -212,8 +215,8 @@ class Trainer:
         attempt = last_attempt(self.folder.path) + 1  # one that was killed before it saved counts, too
         self.metrics = Metrics(self.folder, attempt, config.logging.tensorboard)
         stack.callback(self.metrics.close)
-        rates = products.choose(config.precision).rates  # measured by prepare(), and cached
-        self.peak = max(rates[self.environment["precision"]].values())
+        precision = self.environment["precision"]
+        self.peak = max(products.choose(precision).rates[precision].values())  # measured by prepare(), and cached
         self._write_machine()
         self.metrics.write("event", {"step": self.state.step, "event": "start", "environment": self.environment})
         self.progress = Progress(config.steps, self.state.step, self.task.unit, self.quiet)
