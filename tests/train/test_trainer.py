@@ -130,6 +130,19 @@ def test_a_precision_that_was_measured_stays_that_of_the_run(tmp_path, monkeypat
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.parametrize("before", ["bf16", "fp16"])
+def test_a_run_may_go_on_in_another_precision_from_the_start_of_a_step(tmp_path, before):
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", small(precision=before), [Signal(signal.SIGTERM, step=3, micro=0)])
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace(f"precision: {before}", "precision: fp32", 1))
+    Trainer.resume(tmp_path / "run").fit()
+    assert f"precision was {before} and is fp32" in (tmp_path / "run" / "log.txt").read_text()
+    train(tmp_path / "other", small(precision=before))
+    for (step, loss), (_, other) in zip(losses(tmp_path / "run"), losses(tmp_path / "other"), strict=True):
+        assert loss == pytest.approx(other, rel=0.02), step
+
+
 def test_the_number_of_workers_changes_nothing(tmp_path):
     train(tmp_path / "none", small())
     with pytest.raises(Interrupted):

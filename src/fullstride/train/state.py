@@ -58,14 +58,20 @@ def take_weights(state: State, model: nn.Module) -> Snapshot:
     return Snapshot(state.step, {"model": model.state_dict()}, {"state": state.document()})
 
 
-def restore(snapshot: Snapshot, model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None) -> State:
+def restore(
+    snapshot: Snapshot, precision: str, model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None
+) -> State:
     model.load_state_dict(snapshot.tensors["model"])
     optimizer.load_state_dict(state_files.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"]))
     document = snapshot.documents["state"]
     if freezer is not None and document["freezer"] is not None:
         freezer.load_state_dict(document["freezer"])  # last, as it wants
-    _restore_gradients(snapshot.tensors.get("gradients", {}), model)
-    return State.from_document(document)
+    state = State.from_document(document)
+    if document["environment"]["precision"] == precision:
+        _restore_gradients(snapshot.tensors.get("gradients", {}), model)
+    else:  # they are of another dtype, or scaled: the step under way begins again
+        state.micro, state.micro_losses = 0, []
+    return state
 
 
 def _restore_gradients(gradients: dict[str, Tensor], model: nn.Module) -> None:

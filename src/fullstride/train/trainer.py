@@ -197,7 +197,8 @@ class Trainer:
         self.environment = environment.describe(self.environment["precision"])
         for line in environment.differences(saved, self.environment):
             logger.warning("not bit for bit the run as it was: %s", line)
-        self.state = state.restore(snapshot, self.model, self.optimizer, self.freezer)
+        precision = self.environment["precision"]
+        self.state = state.restore(snapshot, precision, self.model, self.optimizer, self.freezer)
         self._saved = self._place()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
