@@ -154,7 +154,7 @@ def test_only_ours_is_prepared(command):
     ("arguments", "message"),
     [
         (["--model", "resnet"], r"fullstride: no model 'resnet'; there are: mlp, llama, bert$"),
-        (["--precision", "int8"], r"invalid choice: 'int8'"),
+        (["--precision", "int8"], r"expected one of .*, got 'int8'"),
         (["--accumulate", "0"], r"expected a whole number from 1 on, got '0'"),
         (["--json", "missing/step.json"], r"fullstride: cannot write missing/step.json: No such file"),
     ],

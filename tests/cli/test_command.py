@@ -45,13 +45,37 @@ def test_help_lists_the_commands():
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["bench"], ["nonsense"], ["bench", "kernels", "--rounds", "0"], ["info", "--stray"], ["compare"]]
+    ("words", "line"),
+    [
+        ("trian", "fullstride: unknown command 'trian'; did you mean 'train'?"),
+        ("info --mesure", "fullstride info: unknown option '--mesure'; did you mean '--no-measure'?"),
+        ("report a b", "fullstride report: did not expect b; see `fullstride report --help`"),
+        ("export a", "fullstride export: the following arguments are required: --to; see `fullstride export --help`"),
+        ("bench", "fullstride bench: the following arguments are required: SUBJECT; see `fullstride bench --help`"),
+        ("bench kernels --rounds 0", "fullstride bench kernels: argument --rounds: expected a whole number from 1 on"),
+        ("completion tcsh", "fullstride completion: argument SHELL: expected one of bash, zsh, fish, got 'tcsh'; see"),
+        ("compare", "fullstride compare: expected a recipe or --config FILE"),
+    ],
 )
-def test_bad_usage_is_refused(arguments):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert "usage: fullstride" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_usage_is_refused_in_one_line(words, line, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words.split())
+    assert ended.value.code == 2
+    assert one_line(capsys.readouterr().err).startswith(line)
+
+
+def test_no_command_shows_the_help(capsys):
+    assert cli.main([]) == 2
+    assert "train a recipe" in capsys.readouterr().err
+
+
+def test_an_error_of_the_system_names_the_file_and_no_number(capsys, monkeypatch):
+    def fail(options):
+        raise OSError(28, "No space left on device", "somewhere/file")
+
+    monkeypatch.setattr("fullstride.cli.train._recipes", fail)
+    assert cli.main(["recipes"]) == 1
+    assert one_line(capsys.readouterr().err) == "fullstride: somewhere/file: No space left on device"
 
 
 def test_info_prints_facts_and_rates_as_json():

@@ -93,10 +93,19 @@ def test_none_is_written_as_in_python():
         ("--hidden", "--model.hidden"),
         ("--stepps", "--steps"),
         ("--data.no-augmnt", "--data.no-augment"),
+        ("--no-augment", "--data.no-augment"),
+        ("--batch-size", "--micro-batch or --evaluation.batch"),
+        ("--optimizer", "--optimizer.name"),
+        ("--model", "--model.hidden"),
     ],
 )
 def test_unknown_option_names_the_nearest(option, nearest):
     assert refusal(option, "1") == f"unknown option {option.replace('_', '-')}; did you mean {nearest}?"
+
+
+def test_an_option_of_the_command_itself_may_be_the_nearest():
+    with pytest.raises(ValueError, match=r"^unknown option --dryrun; did you mean --dry-run\?$"):
+        fields.apply(recipes.mlp(), ["--dryrun"], PROG, ["--run", "--dry-run"])
 
 
 def test_an_option_like_no_other_points_to_the_help():
@@ -109,6 +118,7 @@ def test_an_option_like_no_other_points_to_the_help():
         (["--optimizer.lr", "fast"], "--optimizer.lr: expected a number, got fast"),
         (["--steps", "1.5"], "--steps: expected a whole number, got 1.5"),
         (["--steps"], "--steps: expected a whole number, got nothing"),
+        (["--model.hidden"], "--model.hidden: expected a list of values, each a whole number, got nothing"),
         (["--steps", "5", "6"], "--steps: expected a whole number, got 5 6"),
         (["--precision", "bf17"], "--precision: expected one of auto, fp32, bf16, fp16, got bf17"),
         (["--clip", "off"], "--clip: expected a number or None, got off"),

@@ -5,7 +5,35 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from ..train.config_files import unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line, and which `options.parser` leads back to."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.set_defaults(parser=self)
+
+    def error(self, message: str) -> NoReturn:
+        more = "" if message.endswith("?") else f"; see `{self.prog} --help`"
+        self.exit(2, f"{self.prog}: {message}{more}\n")
+
+    def refuse(self, words: list[str]) -> NoReturn:
+        """What was left over."""
+        if words[0].startswith("-"):
+            options = [name for name in self._option_string_actions if name.startswith("--")]
+            self.error(unknown(words[0], options, kind="option"))
+        self.error(f"did not expect {' '.join(words)}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        if action.nargs == argparse.PARSER:
+            raise argparse.ArgumentError(None, unknown(value, list(action.choices), kind=str(action.metavar).lower()))
+        raise argparse.ArgumentError(action, f"expected one of {', '.join(action.choices)}, got {value!r}")
 
 
 def positive(text: str) -> int:

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
         "--best", action="store_true", help="against stock PyTorch at its best, too; trying torch.compile takes minutes"
     )
     compare.add_argument("--json", metavar="FILE", type=Path, help="write the outcome there, too")
-    compare.set_defaults(command=_compare, takes_fields=True, parser=compare)
+    compare.set_defaults(command=_compare, takes_fields=True)
 
     bench = commands.add_parser("bench", help="measure", description="Measurements.")
     subjects = bench.add_subparsers(title="subjects", metavar="SUBJECT", required=True)
@@ -74,7 +74,7 @@ def _compare(options: argparse.Namespace) -> int:
     recipe = recipe_of(options)
     if recipe is None and options.config is None:
         options.parser.error("expected a recipe or --config FILE; `fullstride recipes` lists the recipes")
-    config = configure(recipe, options.config, options.fields)
+    config = configure(recipe, options.config, options.fields, options.parser)
     from ..bench import compare
 
     compare.run(config, options.seconds, options.best, options.json)

@@ -10,15 +10,16 @@ from typing import Any
 from .. import __version__
 from ..train.errors import BAD_INPUT, FAILED, RunEnded
 from . import bench, completion, data, machine, runs, train
+from .arguments import Parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; train/errors.py says what they mean."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = _parse(arguments)
-    options.arguments = arguments
     warnings.formatwarning = lambda message, *_, **__: f"{message}\n"  # one line, not a place in the source
     try:
+        options = _parse(arguments)
+        options.arguments = arguments
         code: int = options.command(options)
         return code
     except RunEnded as error:
@@ -29,16 +30,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
-        return _say(error, FAILED)
+        return _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error, FAILED)
     except KeyboardInterrupt:
         return _say("interrupted", 130)
 
 
 def build() -> tuple[argparse.ArgumentParser, Any]:
     """The parser, and the action that holds those of the commands."""
-    parser = argparse.ArgumentParser(prog="fullstride", description="Neural-network training on CPUs at full stride.")
+    parser = Parser(prog="fullstride", description="Neural-network training on CPUs at full stride.")
     parser.add_argument("-V", "--version", action="version", version=f"fullstride {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.set_defaults(command=_no_command)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for group in (train, runs, data, machine, bench, completion):
         group.add(commands)
     return parser, commands
@@ -50,8 +52,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     if getattr(options, "takes_fields", False):
         options.fields = rest  # which ones there are is the recipe's to say
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        options.parser.refuse(rest)
     return options
+
+
+def _no_command(options: argparse.Namespace) -> int:
+    options.parser.print_help(sys.stderr)
+    return BAD_INPUT
 
 
 def _say(error: object, code: int) -> int:

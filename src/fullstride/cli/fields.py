@@ -13,6 +13,7 @@ import inspect
 import io
 import textwrap
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -60,9 +61,9 @@ def fields(config: Any, prefix: str = "") -> list[Field]:
     return found
 
 
-def apply(base: C, words: list[str], prog: str) -> C:
-    """The config with the options in these words. ValueError in one line."""
-    options = _options(base, words, prog)
+def apply(base: C, words: list[str], prog: str, others: Sequence[str] = ()) -> C:
+    """The config with the options in these words. ValueError in one line; `others` may be what was meant."""
+    options = _options(base, words, prog, others)
     try:
         changed = _run_tyro(base, [word for option in options for word in option], prog)
     except SystemExit:
@@ -77,7 +78,7 @@ def print_help(base: Config, prog: str, description: str) -> None:
         tyro.cli(_plain_copy(base, prog), args=["--help"], prog=prog, description=description)
 
 
-def _options(base: Config, words: list[str], prog: str) -> list[list[str]]:
+def _options(base: Config, words: list[str], prog: str, others: Sequence[str]) -> list[list[str]]:
     """Each option with its values. Names are checked, --a.b true becomes --a.b, and false --a.no-b."""
     known = {spelling: field for field in fields(base) for spelling in field.options}
     options: list[list[str]] = []
@@ -90,21 +91,40 @@ def _options(base: Config, words: list[str], prog: str) -> list[list[str]]:
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
         if name not in known:
-            raise ValueError(f"unknown option {name}; {_nearest(name, list(known)) or f'`{prog} --help` lists them'}")
+            near = _nearest(name, [*known, *others])
+            raise ValueError(f"unknown option {name}; {near or f'`{prog} --help` lists them'}")
         options.append([name, value] if equals else [name])
     for option in options:
         field = known[option[0]]
         if field.hint is bool and len(option) == 2 and option[1].lower() in ("true", "false"):
             spellings = field.options if option[0] == field.option else field.options[::-1]
             option[:] = [spellings[option[1].lower() == "false"]]
+        if field.hint is not bool and len(option) == 1:  # an empty list, tyro would say: a variable that was not set
+            raise ValueError(f"{option[0]}: expected {_expected(field)}, got nothing")
     return options
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    """--lr is taken for --optimizer.lr, and so is --optimizer.lrr."""
-    same_end = [option for option in known if option.rpartition(".")[2] == name[2:]]
-    near = same_end or difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    """--lr is taken for --optimizer.lr, and so is --optimizer.lrr; --batch-size for --micro-batch among others."""
+    section = [option for option in known if option.startswith(f"{name}.")]
+    first = [option for option in section if option.endswith(".name")] or section[:1]
+    slip, guess = (difflib.get_close_matches(name, known, n=1, cutoff=cutoff) for cutoff in (0.85, 0.6))
+    near = first or slip or _with_its_words(name, known) or guess
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _with_its_words(name: str, known: list[str]) -> list[str]:
+    """The options with the most words of a name, if they are half of it or more; a few or none."""
+    words = _words(name)
+    shared = {option: len(words & _words(option)) for option in known}
+    most = max(shared.values())
+    near = [option for option, number in shared.items() if number == most]
+    near = [option for option in near if "no" in words or "no" not in _words(option)]
+    return near if 2 * most >= len(words) and len(near) <= 4 else []
+
+
+def _words(option: str) -> set[str]:
+    return set(option.rpartition(".")[2].removeprefix("--").split("-"))
 
 
 def _explain(base: Config, options: list[list[str]], prog: str) -> str:
@@ -115,11 +135,15 @@ def _explain(base: Config, options: list[list[str]], prog: str) -> str:
             _run_tyro(base, [name, *values], prog)
         except SystemExit:
             field = known[name]
-            expected = config_files.describe(field.hint).replace("null", "None")
+            expected = _expected(field)
             if field.hint is bool:
                 expected = f"no value, or true or false (its opposite is {field.options[name == field.option]})"
             return f"{name}: expected {expected}, got {' '.join(values) or 'nothing'}"
     return f"cannot read {' '.join(word for option in options for word in option)}; `{prog} --help` shows the options"
+
+
+def _expected(field: Field) -> str:
+    return config_files.describe(field.hint).replace("null", "None")
 
 
 def _run_tyro(base: Config, words: list[str], prog: str) -> Any:

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
     train.add_argument("--dry-run", action="store_true", help="only show model size, memory and time to expect")
     train.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
     train.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
-    train.set_defaults(command=_train, takes_fields=True, parser=train)
+    train.set_defaults(command=_train, takes_fields=True)
 
     resume = commands.add_parser(
         "resume",
@@ -65,7 +65,7 @@ def _train(options: argparse.Namespace) -> int:
         return 0
     if recipe is None and options.config is None:
         return _no_recipe(options.fields)
-    config = configure(recipe, options.config, options.fields)
+    config = configure(recipe, options.config, options.fields, options.parser)
     if options.dry_run:
         from ..train import dry_run
 
@@ -83,8 +83,13 @@ def recipe_of(options: argparse.Namespace) -> str | None:
     return options.fields.pop(0) if has_one else None
 
 
-def configure(recipe: str | None, file: Path | None, words: list[str]) -> "Config":
-    """The config that a recipe or a file and the options after it come to. No torch."""
+def configure(
+    recipe: str | None, file: Path | None, words: list[str], parser: argparse.ArgumentParser | None = None
+) -> "Config":
+    """The config that a recipe or a file and the options after it come to. No torch.
+
+    parser: of the command, one of whose own options may have been meant by a word that is no field.
+    """
     from .. import recipes
     from ..train import config_files
     from . import fields
@@ -97,7 +102,8 @@ def configure(recipe: str | None, file: Path | None, words: list[str]) -> "Confi
         assert file is not None
         base = config_files.read(file)
         prog = f"fullstride train {base.recipe}"
-    return fields.apply(base, words, prog)
+    others = [] if parser is None else [name for name in parser._option_string_actions if name.startswith("--")]
+    return fields.apply(base, words, prog, others)
 
 
 def _help(recipe: str | None, options: argparse.Namespace) -> int:
@@ -144,7 +150,7 @@ def _fit(trainer: "Trainer", options: argparse.Namespace) -> int:
 
 def _ending(result: "Result", report: Path | None) -> list[str]:
     """What was done and where everything is."""
-    lines = [f"{result.steps} steps, this process {_duration(result.seconds)}"]
+    lines = [f"done    {result.steps} steps, {_duration(result.seconds)} in this process"]
     if result.stopped:
         lines[0] += f"; stopped early: {result.stopped}"
     if result.best:
