@@ -4,11 +4,13 @@ import json
 import math
 import os
 import signal
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 import fullstride
+from fullstride.recipes.mlp import MlpConfig
 from fullstride.train import config_files, evaluation, state_files
 from fullstride.train.checkpoint import Store
 from fullstride.train.errors import Diverged, Interrupted
@@ -428,6 +430,37 @@ def test_a_config_from_a_newer_version_is_refused(tmp_path):
     path.write_text(path.read_text() + "teleport: true\n")
     with pytest.raises(ValueError, match=r"config\.yaml: unknown field 'teleport'"):
         Trainer.resume(tmp_path / "run")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MyConfig(MlpConfig):
+    temperature: float = 1.0
+
+
+def test_a_recipe_of_ones_own_can_be_resumed(tmp_path):
+    mine = MyConfig(**vars(small(recipe="mine")), temperature=2.0)
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", mine, [Signal(signal.SIGTERM, step=3, micro=0)])
+    with pytest.raises(ValueError, match="unknown recipe 'mine'"):
+        Trainer.resume(tmp_path / "run")
+    trainer = Trainer.resume(tmp_path / "run", base=mine.replace(temperature=1.0))
+    assert trainer.config == mine
+    assert trainer.fit().steps == 12
+
+
+def test_data_is_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = small(steps=2, data={"path": "digits"})  # synthetic data does not look
+    train("run", config)
+    monkeypatch.chdir("/")
+    assert Trainer.resume(tmp_path / "run").config.data.path == str(tmp_path / "digits")
+
+
+def test_a_config_made_in_python_is_as_strict_as_a_file(tmp_path):
+    config = replace(small(), data=replace(small().data, path=tmp_path))
+    assert Trainer(config).config.data.path == str(tmp_path)
+    with pytest.raises(ValueError, match=r"steps: expected a whole number, got 3\.0"):
+        Trainer(replace(small(), steps=3.0))
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(tmp_path):

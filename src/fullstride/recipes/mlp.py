@@ -1,6 +1,7 @@
 """Recipe `mlp`: a classifier of images or feature vectors, about 52M parameters at full size."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..train.config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
@@ -57,6 +58,10 @@ class MlpConfig(Config):
         from .mlp_task import MlpTask
 
         return MlpTask(self)
+
+    def located(self) -> "MlpConfig":
+        path = self.data.path
+        return self if path is None else self.replace(data={"path": str(Path(path).expanduser().absolute())})
 
 
 def mlp() -> MlpConfig:

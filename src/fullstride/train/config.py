@@ -183,6 +183,10 @@ class Config:
         """The model, the data and the loss. Loads torch."""
         raise NotImplementedError(f"{type(self).__name__} does not say what it trains: it needs a method task()")
 
+    def located(self: C) -> C:
+        """With paths that mean the same from every folder: the run may be resumed in another one."""
+        return self
+
     def replace(self: C, **changes: object) -> C:
         """config.replace(steps=500, optimizer={"lr": 1e-3}): a section takes those of its fields that change."""
         from . import config_files  # which knows this file

@@ -24,6 +24,7 @@ from .config import Config
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+C = TypeVar("C", bound=Config)
 
 
 def to_yaml(config: Config) -> str:
@@ -37,8 +38,8 @@ def to_yaml(config: Config) -> str:
     return str(yaml.dump(as_mapping(config), Dumper=Dumper, sort_keys=False, width=120))
 
 
-def from_yaml(text: str, source: str = "config") -> Config:
-    """`source` is what an error calls it: a file name."""
+def from_yaml(text: str, source: str = "config", base: Config | None = None) -> Config:
+    """`source` is what an error calls it: a file name. `base` is what its recipe returns, if that is not ours."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -66,8 +67,7 @@ def from_yaml(text: str, source: str = "config") -> Config:
     from .. import recipes  # the recipes know this file
 
     try:
-        base = recipes.get(mapping["recipe"])()
-        config = overlay(base, mapping)
+        config = overlay(base or recipes.get(mapping["recipe"])(), mapping)
     except ValueError as error:
         raise ValueError(f"{source}: {error}") from None
     return config
@@ -89,6 +89,11 @@ def missing(config: Config, text: str) -> list[str]:
 
     given = set(_flat(yaml.safe_load(text)))
     return [name for name in _flat(as_mapping(config)) if name not in given]
+
+
+def checked(config: C) -> C:
+    """The same config as a file of it would be read: in Python nothing keeps anybody from steps=1e3."""
+    return overlay(config, as_mapping(config))
 
 
 def as_mapping(config: object) -> dict[str, Any]:
@@ -180,6 +185,8 @@ def describe(hint: Any) -> str:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
         return as_mapping(value)
+    if isinstance(value, Path):
+        return str(value)
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -48,7 +48,7 @@ class Trainer:
     """
 
     def __init__(self, config: Config, run: str | Path | None = None, hooks: Sequence[Hook] = ()) -> None:
-        self.config, self.hooks = config, list(hooks)
+        self.config, self.hooks = config_files.checked(config).located(), list(hooks)
         self.state = state.State()
         self._saved: tuple[int, int, int, bool] | None = None  # the place of the last checkpoint
         self.quiet = False  # warnings alone on the console
@@ -56,10 +56,10 @@ class Trainer:
         self._resumes = False
 
     @classmethod
-    def resume(cls, run: str | Path, hooks: Sequence[Hook] = ()) -> "Trainer":
-        """The config is the run's own."""
+    def resume(cls, run: str | Path, hooks: Sequence[Hook] = (), base: Config | None = None) -> "Trainer":
+        """The config is the run's own. `base` is what its recipe returns, for a recipe that is not in the package."""
         text = RunFolder.read(Path(run)).config_yaml
-        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml"), run, hooks)
+        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base), run, hooks)
         trainer._resumes = True
         for name in config_files.missing(trainer.config, text):
             logger.warning("%s/config.yaml is older than the field %s, which takes its default", run, name)
