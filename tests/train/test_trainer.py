@@ -364,6 +364,44 @@ def test_an_error_of_the_system_elsewhere_does_not_keep_a_run_from_being_saved(t
     assert Store(tmp_path / "run" / "checkpoints").newest().step == 3
 
 
+class Exit(Hook):
+    def on_step(self, trainer, loss):
+        if trainer.state.step == 3:
+            raise SystemExit(7)
+
+
+def test_a_hook_may_exit_and_the_run_is_saved(tmp_path):
+    with pytest.raises(SystemExit):
+        train(tmp_path / "run", small(), [Exit()])
+    assert Store(tmp_path / "run" / "checkpoints").newest().step == 3
+
+
+class LoseRow(Hook):
+    """A row of metrics cannot be written, as on a disk that is full for a moment."""
+
+    def __init__(self, kind, step):
+        self.lost = kind, step
+
+    def on_start(self, trainer):
+        write = trainer.metrics.write
+
+        def write_others(kind, row):
+            if (kind, row["step"]) == self.lost:
+                raise OSError("no room")
+            write(kind, row)
+
+        trainer.metrics.write = write_others
+
+
+@pytest.mark.parametrize("kind", ["train", "eval"])
+def test_what_is_saved_after_an_error_lacks_no_row_of_metrics(tmp_path, kind):
+    train(tmp_path / "whole", small())
+    with pytest.raises(OSError, match="no room"):
+        train(tmp_path / "parts", small(), [LoseRow(kind, 8)])
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 class FullForAMoment(Hook):
     """Saving in the background fails once, after which SIGTERM comes."""
 

@@ -90,7 +90,7 @@ class Trainer:
                         break
                 with self._refusal_as_divergence():
                     self.saver.wait()
-            except Exception as error:
+            except BaseException as error:  # sys.exit() in a hook, too
                 self._save_what_is_left(error)
                 raise
             finally:
@@ -106,20 +106,19 @@ class Trainer:
         step_loss = sum(self.state.micro_losses) / self.config.accumulate
         logs = (self.state.step + 1) % self.config.logging.every == 0 or self.state.step + 1 == self.config.steps
         norms = self._grad_norms() if logs and self.config.logging.grad_norms else {}
-        self._is_sound = False  # an error in here leaves weights of two steps
-        with self.clock("optimizer"):
-            if self.freezer is not None:
-                self.freezer.step(step_loss)
-            skipped = self.optimizer.skipped_steps
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        self.state.step += 1
-        self.state.micro, self.state.micro_losses = 0, []
-        self._is_sound = True
-        self.state.step_losses.append(step_loss)
-        self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
-        if logs:
-            self._write_row(norms)
+        with self._whole_or_unsound():  # else: weights of two steps, or a step without its row
+            with self.clock("optimizer"):
+                if self.freezer is not None:
+                    self.freezer.step(step_loss)
+                skipped = self.optimizer.skipped_steps
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+            self.state.step += 1
+            self.state.micro, self.state.micro_losses = 0, []
+            self.state.step_losses.append(step_loss)
+            self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
+            if logs:
+                self._write_row(norms)
         self.progress.step(self.state.step)
         self.energy.read()  # its counters start again every few minutes, so they must be looked at
         self._call_hooks("on_step", step_loss)
@@ -247,9 +246,10 @@ class Trainer:
         with self.clock("evaluate"):
             row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals)
         row |= {"step": step, "seconds": time.perf_counter() - began}
-        self.state.evaluated = step
-        self._judge(row)
-        self.metrics.write("eval", row)
+        with self._whole_or_unsound():
+            self.state.evaluated = step
+            self._judge(row)
+            self.metrics.write("eval", row)
         self.progress.evaluated(row)
         if row["best"]:
             self._call_hooks("on_checkpoint", self.folder.checkpoints)
@@ -315,7 +315,7 @@ class Trainer:
         if self.signals.stop is not None:
             raise Interrupted(self.signals.stop)
 
-    def _save_what_is_left(self, error: Exception) -> None:
+    def _save_what_is_left(self, error: BaseException) -> None:
         """Before the run ends by an error: where its state is sound, it is saved."""
         if not self._is_sound or isinstance(error, Diverged):
             return
@@ -332,6 +332,13 @@ class Trainer:
             logger.error("could not save: %s", second)
         else:
             logger.info("saved at step %d; go on with: fullstride resume %s", self.state.step, self.folder.path)
+
+    @contextlib.contextmanager
+    def _whole_or_unsound(self) -> Iterator[None]:
+        """What an error interrupts in here may not be saved: resumed, it would be another run."""
+        self._is_sound = False
+        yield
+        self._is_sound = True
 
     # ---- what goes wrong ---------------------------------------------------------------------------------------------
 
