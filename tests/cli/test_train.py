@@ -42,7 +42,7 @@ def test_training_leaves_a_run_and_says_where_everything_is(tmp_path, capsys):
     assert train(run, report=True) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert re.search(r"^4 steps", out)
+    assert re.search(r"^done +4 steps", out)
     assert re.search(r"^best +step [24]: loss [\d.]+, accuracy [\d.]+$", out, re.MULTILINE)
     assert f"report  {run / 'report.html'}\n" in out
     assert f"run     {run}\n" in out
@@ -59,7 +59,7 @@ def test_a_finished_run_can_be_resumed_and_has_nothing_to_do(tmp_path, capsys):
     train(tmp_path / "run")
     capsys.readouterr()
     assert cli.main(["resume", str(tmp_path / "run"), "--quiet", "--no-report"]) == 0
-    assert re.search(r"^4 steps", capsys.readouterr().out)
+    assert re.search(r"^done +4 steps", capsys.readouterr().out)
     assert not (tmp_path / "run" / "report.html").exists()
 
 

@@ -191,7 +191,7 @@ def test_the_best_weights_are_kept(tmp_path):
     assert scores["step"] == best["step"]
     assert scores["loss"] == pytest.approx(best["loss"], rel=1e-6)
     assert evaluation.evaluate(tmp_path / "run", "12")["step"] == 12
-    with pytest.raises(ValueError, match="expected a checkpoint \\(3\\), found none that is whole; steps: 10, 12"):
+    with pytest.raises(ValueError, match="has no checkpoint of step 3 that is whole; there are those of: 10, 12"):
         evaluation.evaluate(tmp_path / "run", "3")
 
 
@@ -491,14 +491,32 @@ def test_data_is_found_from_any_folder(tmp_path, monkeypatch):
     config = small(steps=2, data={"path": "digits"})  # synthetic data does not look
     train("run", config)
     monkeypatch.chdir("/")
-    assert Trainer.resume(tmp_path / "run").config.data.path == str(tmp_path / "digits")
+    assert vars(Trainer.resume(tmp_path / "run").config)["data"].path == str(tmp_path / "digits")
 
 
 def test_a_config_made_in_python_is_as_strict_as_a_file(tmp_path):
     config = replace(small(), data=replace(small().data, path=tmp_path))
-    assert Trainer(config).config.data.path == str(tmp_path)
+    assert vars(Trainer(config).config)["data"].path == str(tmp_path)
     with pytest.raises(ValueError, match=r"steps: expected a whole number, got 3\.0"):
         Trainer(replace(small(), steps=3.0))
+
+
+@pytest.mark.parametrize("config", ["mlp", small])
+def test_something_else_than_a_config_is_refused(config):
+    with pytest.raises(TypeError, match=r"config: expected what a recipe returns, such as fullstride\.recipes\.mlp"):
+        Trainer(config)
+
+
+def test_a_class_in_the_place_of_a_hook_is_refused():
+    with pytest.raises(TypeError, match=r"hooks: expected objects of subclasses of fullstride.Hook, got <class"):
+        Trainer(small(), hooks=[Signal])  # type: ignore[list-item]
+
+
+def test_the_log_begins_with_what_is_trained_and_where(tmp_path):
+    train(tmp_path / "run", small(steps=2))
+    count = sum(t.numel() for t in Store(tmp_path / "run" / "checkpoints").newest().tensors["model"].values())
+    line = f"mlp: {count:,} parameters, steps 1 to 2 of 2 x 8 samples; everything goes to {tmp_path / 'run'}"
+    assert line in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_a_metric_that_the_task_does_not_have_is_refused(tmp_path):

@@ -77,6 +77,8 @@ def find(run_folder: Path, which: str = "best") -> Snapshot:
     elif int(which) in store.steps():
         snapshot = store.load(store.folder / f"step-{int(which):08d}")
     if snapshot is None:
-        there = ", ".join(map(str, store.steps())) or "none"
-        raise NoCheckpoint(f"{run_folder}: expected a checkpoint ({which}), found none that is whole; steps: {there}")
+        there = ", ".join(map(str, store.steps()))
+        wanted = f" of step {which}" if which.isdecimal() else ""
+        hint = f"there are those of: {there}" if there and wanted else f"`fullstride resume {run_folder}` makes one"
+        raise NoCheckpoint(f"{run_folder} has no checkpoint{wanted} that is whole; {hint}")
     return snapshot

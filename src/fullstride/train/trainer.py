@@ -48,6 +48,11 @@ class Trainer:
     """
 
     def __init__(self, config: Config, run: str | Path | None = None, hooks: Sequence[Hook] = ()) -> None:
+        if not isinstance(config, Config):
+            raise TypeError(f"config: expected what a recipe returns, such as fullstride.recipes.mlp(), got {config!r}")
+        for hook in hooks:
+            if not isinstance(hook, Hook):
+                raise TypeError(f"hooks: expected objects of subclasses of fullstride.Hook, got {hook!r}")
         self.config, self.hooks = config_files.checked(config).located(), list(hooks)
         self.state = state.State()
         self._saved: tuple[int, int, int, bool] | None = None  # the place of the last checkpoint
@@ -222,8 +227,17 @@ class Trainer:
         self.progress = Progress(config.steps, self.state.step, self.task.unit, self.quiet)
         stack.callback(self.progress.close)
         self._row_step, self._row_micro = self.state.step, self.state.micro
+        self._announce()
         self._call_hooks("on_start")
         self.clock.take()
+
+    def _announce(self) -> None:
+        config, size = self.config, f"{sum(p.numel() for p in self.model.parameters()):,} parameters"
+        batch = f"{config.accumulate} x " * (config.accumulate > 1) + str(config.micro_batch)
+        to_do = f"steps {self.state.step + 1} to {config.steps} of {batch} {self.task.unit}"
+        if self._is_over():
+            to_do = f"done at step {self.state.step}"
+        logger.info("%s: %s, %s; everything goes to %s", config.recipe, size, to_do, self.folder.path)
 
     def _write_machine(self) -> None:
         facts = info.collect(measure=False) | {
@@ -353,10 +367,8 @@ class Trainer:
             )
 
     def _way_back(self) -> str:
-        return (
-            f"the checkpoints of {self.folder.path} are good: check the data, or start anew with a lower optimizer.lr"
-            " or precision fp32"
-        )
+        kept = f"the checkpoints in {self.folder.path} are good" if self.store.steps() else "nothing was saved yet"
+        return f"{kept}: check the data, or start anew with a lower optimizer.lr or precision fp32"
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
