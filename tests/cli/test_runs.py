@@ -141,7 +141,7 @@ def test_a_file_system_without_links_will_do(run, tmp_path, monkeypatch):
         (["evaluate", "RUN", "--checkpoint", "nest"], "--checkpoint: expected best, last or the number of a step"),
         (["export", "RUN", "--to", "model.pt"], "--to: expected a name that ends with .safetensors, got model.pt"),
         (["export", "RUN", "--to", "none/m.safetensors"], "cannot write none/m.safetensors: there is no folder none"),
-        (["evaluate", "nowhere"], "there is no run folder nowhere"),
+        (["evaluate", "nowhere"], "there is no run folder nowhere: give one that `fullstride train` made"),
         (["evaluate", "RUN", "--checkpoint", "3"], ""),
     ],
 )

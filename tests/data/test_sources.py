@@ -92,6 +92,16 @@ def test_interrupted_writing_leaves_nothing_half_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_in_the_place_of_the_folder_is_named(package, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"file cannot be a folder of data: it, or what it lies in, is a file"):
+        sources.prepare("mnist", tmp_path / "file")
+
+
+def test_every_name_is_described():
+    assert set(sources.DESCRIPTIONS) == set(sources.NAMES)
+
+
 def test_unknown_name_is_answered_with_the_known_ones(tmp_path):
     with pytest.raises(ValueError, match="no data 'minst' to prepare; there are: mnist"):
         sources.prepare("minst", tmp_path)

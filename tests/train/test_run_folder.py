@@ -144,8 +144,14 @@ def test_a_file_is_whole_or_not_there(run, monkeypatch):
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):
     for look in (RunFolder.open, RunFolder.read):
-        with pytest.raises(ValueError, match=f"^there is no run folder {tmp_path / 'none'}$"):
+        with pytest.raises(ValueError, match=f"^there is no run folder {tmp_path / 'none'}: give one that"):
             look(tmp_path / "none")
+
+
+def test_a_config_that_is_not_text_is_named(tmp_path):
+    (tmp_path / "config.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"config.yaml: expected YAML, got a file that is not text"):
+        RunFolder.read(tmp_path)
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path):

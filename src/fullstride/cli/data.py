@@ -24,7 +24,7 @@ def _data(options: argparse.Namespace) -> int:
     from ..data import sources
 
     if options.name is None:
-        print("\n".join(sources.NAMES))
+        print("\n".join(f"  {name}  {sources.DESCRIPTIONS[name]}" for name in sources.NAMES))
         return 0
     print(sources.prepare(options.name, options.path or sources.default_folder(options.name)))
     return 0

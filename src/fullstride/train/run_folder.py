@@ -87,6 +87,8 @@ class RunFolder:
             return cls(path, (path / "config.yaml").read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(_not_a_run(path)) from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{path / 'config.yaml'}: expected YAML, got a file that is not text in UTF-8") from None
         except OSError as error:
             raise ValueError(f"cannot read {path / 'config.yaml'}: {error.strerror}") from None
 
@@ -184,7 +186,7 @@ def _take_lock(path: Path) -> int | None:
 
 def _not_a_run(path: Path) -> str:
     if not path.exists():
-        return f"there is no run folder {path}"
+        return f"there is no run folder {path}: give one that `fullstride train` made, it printed its name"
     runs = sorted(path.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime) if path.is_dir() else []
     hint = f"did you mean {runs[-1].parent}?" if runs else "give a folder that `fullstride train` made"
     return f"{path} is not a run folder, it has no config.yaml: {hint}"
