@@ -13,6 +13,12 @@ def test_every_public_name_is_there(name):
     assert getattr(fullstride, name) is not None
 
 
+def test_tab_shows_the_public_names_whether_loaded_or_not():
+    code = "import fullstride; print(dir(fullstride))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    assert shown == f"{sorted([*fullstride.__all__, '__version__'])}\n"
+
+
 def test_other_names_are_no_attributes():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = fullstride.nonsense

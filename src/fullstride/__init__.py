@@ -42,4 +42,8 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]  # what Tab shows, loaded or not
+
+
 _memory.keep_heap()  # for every tensor from here on; FULLSTRIDE_HEAP=0 forbids it

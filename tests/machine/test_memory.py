@@ -205,3 +205,11 @@ def test_sizes_of_this_process():
     assert peak is not None
     assert peak >= (memory.resident_bytes() or 0)
     assert peak > 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "unknown"), (1023, "1023 bytes"), (1536, "1.5 KiB"), (1023 << 10, "1023 KiB"), (20 << 30, "20 GiB")],
+)
+def test_sizes_are_written_without_exponents(size, text):
+    assert memory.as_size(size) == text

@@ -217,6 +217,12 @@ def test_a_terminal_gets_a_bar_of_three_lines(without_colours):
     ]
 
 
+def test_a_narrow_terminal_loses_nothing_of_an_evaluation(tmp_path):
+    text = processes.run_on_terminal(RUN, str(tmp_path / "log.txt"), NO_COLOR="1", COLUMNS="40")
+    shown = " ".join(re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", text).split())
+    assert "evaluated at step 20 in 0.2 s: loss 2.4000, accuracy 0.5000 (best)" in shown
+
+
 def test_a_terminal_gets_its_cursor_back(on_terminal):
     text, _ = on_terminal
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")

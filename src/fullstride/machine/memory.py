@@ -264,5 +264,6 @@ def as_size(size: int | None) -> str:
         return "unknown"
     for unit, shift in [("GiB", 30), ("MiB", 20), ("KiB", 10)]:
         if size >= 1 << shift:
-            return f"{size / (1 << shift):.3g} {unit}"
+            amount = size / (1 << shift)
+            return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
     return f"{size} bytes"

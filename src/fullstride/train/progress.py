@@ -104,7 +104,7 @@ class Progress:
         )
         facts = [_loss(self._row), *_speed(self._row, self._unit)] if self._row else ["waiting for the first steps"]
         lines = [", ".join(facts)] + ([self._evaluation] if self._evaluation else [])
-        return Group(first, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+        return Group(first, *(Text(line) for line in lines))  # a narrow terminal breaks them: nothing is lost
 
 
 class _Forecast:
