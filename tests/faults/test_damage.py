@@ -63,6 +63,14 @@ def test_damage_to_a_file_costs_the_steps_since_the_older_checkpoint(commands, r
     assert_same_run(run, whole)
 
 
+def test_a_bit_of_the_step_in_the_manifest_is_noticed(commands, run, interrupted, whole):
+    """Which leaves a manifest that can be read."""
+    shutil.copytree(interrupted, run)
+    damage(run, NEWER, "manifest.json", lambda data: data.replace(b'"step": 7', b'"step": 5'))
+    assert "passed over: manifest.json cannot be used: it does not have its checksum" in commands.finish(run)
+    assert_same_run(run, whole)
+
+
 def test_damage_to_every_checkpoint_costs_the_whole_run(commands, run, interrupted, whole):
     shutil.copytree(interrupted, run)
     damage(run, OLDER, "optimizer.safetensors", truncate)

@@ -11,7 +11,7 @@ from fullstride.train.checkpoint import Store
 
 from ..train.runs import assert_same_run, small
 from .disks import Disk
-from .processes import Pause, last_line
+from .processes import Pause, last_line, until
 
 MEBI = 1 << 20
 STEP_6 = 12  # micro-batches before it: the checkpoint of step 5 is there, that of step 10 and a best one to come
@@ -29,6 +29,13 @@ def disk(tmp_path):
     disk.close()
 
 
+def train_to_step_6(commands, run, config):
+    """Paused there, with the checkpoint of step 5 in the folder: one saved in the background may be late."""
+    training = commands.train(run, config, Pause("loss", STEP_6)).until_paused()
+    until(lambda: Store(run / "checkpoints").steps() == [5], "a checkpoint")
+    return training
+
+
 def ends_with_one_line(code, text):
     """The last line, and no traceback before it."""
     assert code == 1
@@ -40,7 +47,7 @@ def ends_with_one_line(code, text):
 @pytest.mark.parametrize("config", BACKGROUND, ids=["at once", "in the background"])
 def test_a_disk_too_full_for_a_checkpoint_ends_the_run(commands, disk, whole, config):
     run = disk.path / "run"
-    training = commands.train(run, config, Pause("loss", STEP_6)).until_paused()
+    training = train_to_step_6(commands, run, config)
     disk.fill(leave=MEBI // 4)
     line = ends_with_one_line(*training.go_on())
     assert line.startswith(f"fullstride: checkpoint of step 8 not saved in {run / 'checkpoints'}: expected ")
@@ -69,7 +76,7 @@ def test_a_disk_too_full_for_a_row_of_metrics_ends_the_run(commands, disk, run):
 
 def test_a_disk_that_is_full_from_the_start_is_one_line(commands, disk, whole):
     run = disk.path / "run"
-    training = commands.train(run, small(), Pause("loss", STEP_6)).until_paused()
+    training = train_to_step_6(commands, run, small())
     training.send(signal.SIGKILL)
     training.wait()
     disk.fill(leave=0)
@@ -83,10 +90,10 @@ def test_a_disk_that_is_full_from_the_start_is_one_line(commands, disk, whole):
 
 
 @pytest.mark.parametrize("config", BACKGROUND, ids=["at once", "in the background"])
-def test_a_file_that_may_not_grow_ends_the_run(commands, run, memory_folder, config):
+def test_a_file_that_may_not_grow_ends_the_run(commands, run, config):
     """What a quota does, without a mount: a file of weights is refused halfway."""
     large = small(model={"hidden": [256, 256]}, checkpoints={"background": config.checkpoints.background})
-    training = commands.train(run, large, Pause("loss", STEP_6)).until_paused()
+    training = train_to_step_6(commands, run, large)
     resource.prlimit(training.pid, resource.RLIMIT_FSIZE, (MEBI // 8, MEBI // 8))
     line = ends_with_one_line(*training.go_on())
     folder = run / "checkpoints"
@@ -100,7 +107,7 @@ def test_a_file_that_may_not_grow_ends_the_run(commands, run, memory_folder, con
 
 def test_checkpoints_that_cannot_be_written_any_more_end_the_run(commands, disk, whole):
     run = disk.path / "run"
-    training = commands.train(run, small(), Pause("loss", STEP_6)).until_paused()
+    training = train_to_step_6(commands, run, small())
     disk.make_read_only(run / "checkpoints")
     line = ends_with_one_line(*training.go_on())
     folder = run / "checkpoints"
