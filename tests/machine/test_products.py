@@ -67,6 +67,13 @@ def test_fp16_is_measured_only_when_asked_for(measured):
     assert measured[0] == [["fp32", "bf16"], ["fp32", "bf16", "fp16"]]
 
 
+def test_asking_for_fp16_changes_nothing_of_the_others(measured):
+    before = products.choose()
+    measured[1].update(fp32={"torch": 1.0, "onednn": 1.0}, bf16={"torch": 9.0})  # as on a busy machine
+    assert products.choose("fp16").rates == before.rates | {"fp16": {"torch": 5.0}}
+    assert products.choose().precision == before.precision
+
+
 def test_environment_says_what_auto_means_and_an_argument_wins(measured, monkeypatch):
     monkeypatch.setenv("FULLSTRIDE_PRECISION", "bf16")
     assert products.choose().precision == "bf16"

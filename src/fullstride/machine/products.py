@@ -53,8 +53,10 @@ def choose(wish: str = "auto", cache: bool = True) -> Choice:
     rates = _recall() if cache else {}
     missing = [precision for precision in precisions if not _complete(precision, rates)]
     if missing:
-        # fp32 is in every run: rates from different times are not to be compared.
-        rates = rates | measure(precisions)
+        # fp32 is in every run: rates from different times are not to be compared. fp16 is compared with nothing, and
+        # must not replace the rates of a quiet machine, and so what "auto" means, by those of a busy one.
+        found = measure(precisions)
+        rates = found | rates | {"fp16": found["fp16"]} if missing == ["fp16"] else rates | found
         if cache:
             _keep(rates)
     return _decide(wish, why, rates)
