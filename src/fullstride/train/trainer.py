@@ -1,7 +1,6 @@
 """The training run. Read fit() first, then _train_step(): everything else is what they call."""
 
 import contextlib
-import json
 import logging
 import math
 import time
@@ -14,16 +13,14 @@ import torch
 
 from ..data.loader import Loader, WorkerDied
 from ..data.order import Order
-from ..machine import energy, info, memory, products
 from ..preparation import explain, prepare
-from . import assembly, config_files, environment, evaluation, gradients, state
+from . import assembly, config_files, environment, evaluation, state
 from .checkpoint import Kind, NonFiniteWeights, Snapshot, Store
-from .clock import Clock
 from .config import Config
 from .errors import DataWorkerDied, Diverged, Interrupted
 from .hooks import Hook
-from .metrics import Metrics, last_attempt
-from .progress import Progress, set_up_logging
+from .progress import set_up_logging
+from .recorder import Recorder
 from .run_folder import RunFolder
 from .saver import Saver
 from .signals import Signals
@@ -37,7 +34,6 @@ class Result:
     steps: int  # done in the whole run
     best: dict[str, Any] | None  # the row of the best evaluation
     seconds: float  # of this process
-    finished: bool
     stopped: str  # why before the last step, if so
 
 
@@ -110,7 +106,7 @@ class Trainer:
             self._train_micro_batch()
         step_loss = sum(self.state.micro_losses) / self.config.accumulate
         logs = (self.state.step + 1) % self.config.logging.every == 0 or self.state.step + 1 == self.config.steps
-        norms = self._grad_norms() if logs and self.config.logging.grad_norms else {}
+        norms = self.recorder.layer_norms(self.model, self.optimizer) if logs else {}
         with self._whole_or_unsound():  # else: weights of two steps, or a step without its row
             with self.clock("optimizer"):
                 if self.freezer is not None:
@@ -123,9 +119,8 @@ class Trainer:
             self.state.step_losses.append(step_loss)
             self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
             if logs:
-                self._write_row(norms)
-        self.progress.step(self.state.step)
-        self.energy.read()  # its counters start again every few minutes, so they must be looked at
+                self.recorder.trained(self.state, self.optimizer, norms)
+        self.recorder.step(self.state.step)
         self._call_hooks("on_step", step_loss)
 
     def _train_micro_batch(self) -> None:
@@ -155,7 +150,7 @@ class Trainer:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         """The folder, its log, and the signals: from here on nothing that happens goes unseen."""
-        self._began = time.perf_counter()
+        began = time.perf_counter()
         self.task = self.config.task()  # before a folder is made: data may be missing
         metric = self.config.evaluation.metric
         if metric not in self.task.metrics:
@@ -168,6 +163,8 @@ class Trainer:
         stack.callback(self.folder.close)
         stack.callback(set_up_logging(self.folder.log, self.quiet))
         self.signals = stack.enter_context(Signals())
+        self.recorder = Recorder(self.folder, self.config, self.task, began, self.quiet)
+        self.clock = self.recorder.clock
         self.store = Store(self.folder.checkpoints, self.config.checkpoints.keep)
         self.saver = Saver(self.store, self.config.checkpoints.background)
         stack.callback(self.saver.close)
@@ -215,39 +212,9 @@ class Trainer:
             self.task.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2)
         )
         stack.callback(self.loader.close)
-        self.clock = Clock("data", "forward", "backward", "optimizer", "evaluate", "checkpoint", "metrics")
-        self.energy = energy.Meter()
-        attempt = last_attempt(self.folder.path) + 1  # one that was killed before it saved counts, too
-        self.metrics = Metrics(self.folder, attempt, config.logging.tensorboard)
-        stack.callback(self.metrics.close)
-        precision = self.environment["precision"]
-        self.peak = max(products.choose(precision).rates[precision].values())  # measured by prepare(), and cached
-        self._write_machine()
-        self.metrics.write("event", {"step": self.state.step, "event": "start", "environment": self.environment})
-        self.progress = Progress(config.steps, self.state.step, self.task.unit, self.quiet)
-        stack.callback(self.progress.close)
-        self._row_step, self._row_micro = self.state.step, self.state.micro
-        self._announce()
+        self.recorder.start(stack, self.state, self.model, self.flops, self.environment)
         self._call_hooks("on_start")
         self.clock.take()
-
-    def _announce(self) -> None:
-        config, size = self.config, f"{sum(p.numel() for p in self.model.parameters()):,} parameters"
-        batch = f"{config.accumulate} x " * (config.accumulate > 1) + str(config.micro_batch)
-        to_do = f"steps {self.state.step + 1} to {config.steps} of {batch} {self.task.unit}"
-        if self._is_over():
-            to_do = f"done at step {self.state.step}"
-        logger.info("%s: %s, %s; everything goes to %s", config.recipe, size, to_do, self.folder.path)
-
-    def _write_machine(self) -> None:
-        facts = info.collect(measure=False) | {
-            "environment": self.environment,
-            "peak_gflops": self.peak,
-            "prepared": str(explain(self.model)).splitlines(),
-            "energy": self.energy.label,
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-        }
-        self.folder.write("machine.json", json.dumps(facts, indent=2) + "\n")
 
     # ---- evaluation --------------------------------------------------------------------------------------------------
 
@@ -263,8 +230,7 @@ class Trainer:
         with self._whole_or_unsound():
             self.state.evaluated = step
             self._judge(row)
-            self.metrics.write("eval", row)
-        self.progress.evaluated(row)
+            self.recorder.evaluated(row)
         if row["best"]:
             self._call_hooks("on_checkpoint", self.folder.checkpoints)
         self._call_hooks("on_evaluate", row)
@@ -372,52 +338,16 @@ class Trainer:
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
-    def _grad_norms(self) -> dict[str, float | None]:
-        with self.clock("metrics"):
-            return gradients.layer_norms(self.model, self.optimizer)
-
     def _write_last_row_if_due(self) -> None:
         """Of a run that was stopped between two rows. The gradients are gone by then."""
         if self._is_over() and self.state.step_losses:
-            self._write_row({})
-
-    def _write_row(self, norms: dict[str, float | None]) -> None:
-        config, now = self.config, self.state
-        parts = self.clock.take()
-        wall = parts.pop("wall")
-        micro = (now.step - self._row_step) * config.accumulate - self._row_micro
-        computing = max(1e-9, wall - parts["evaluate"] - parts["checkpoint"])
-        rate = micro * config.micro_batch / computing if micro else None  # none of its steps was in this process
-        gflops = None if rate is None else rate * self.flops / 1e9
-        row = {
-            "step": now.step,
-            "epoch": now.step * config.accumulate * config.micro_batch / len(self.task.train_data),
-            "samples": now.step * config.accumulate * config.micro_batch,
-            "loss": sum(now.step_losses) / len(now.step_losses),
-            "lr": float(self.optimizer.param_groups[0]["lr"]),
-            "grad_norm": self.optimizer.last_grad_norm,
-            "skipped": self.optimizer.skipped_steps,
-            "seconds": time.perf_counter() - self._began,
-            "step_ms": 1e3 * computing * config.accumulate / micro if micro else None,
-            "per_second": rate,
-            "gflops": gflops,
-            "share_of_peak": gflops / self.peak if gflops and self.peak else None,
-            "resident_mb": _megabytes(memory.resident_bytes()),
-            "joules": self.energy.read(),
-            "time": parts,
-            "grad_norms": norms,
-        }
-        now.step_losses = []
-        self._row_step, self._row_micro = now.step, 0
-        self.metrics.write("train", row)
-        self.progress.train(row)
+            with self._whole_or_unsound():
+                self.recorder.trained(self.state, self.optimizer, {})
 
     def _result(self) -> Result:
-        seconds = time.perf_counter() - self._began
         now = self.state
-        end = {"step": now.step, "event": "end", "seconds": seconds, "stopped": now.stopped, "data": self.loader.choice}
-        self.metrics.write("event", end)
-        return Result(self.folder.path, now.step, now.best, seconds, True, now.stopped)
+        self.recorder.ended(now, self.loader.choice)
+        return Result(self.folder.path, now.step, now.best, self.recorder.seconds, now.stopped)
 
     def _call_hooks(self, name: str, *arguments: Any) -> None:
         for hook in self.hooks:
@@ -429,7 +359,3 @@ def _mixed(seed: int, number: int) -> int:
     x = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + 1) & (2**64 - 1)
     x = (x ^ x >> 31) * 0x94D049BB133111EB & (2**64 - 1)
     return (x ^ x >> 29) & (2**63 - 1)
-
-
-def _megabytes(size: int | None) -> float | None:
-    return None if size is None else round(size / 1e6, 1)
