@@ -130,7 +130,7 @@ def test_the_text_shows_conditions_sides_ratio_and_losses(compared):
     assert re.search(r"^cpu +\S", text, re.MULTILINE)
     assert "0.05 seconds of steps in total over all sides, " in text
     assert "start-up is not counted" in text
-    assert re.search(r"^tiny, accumulation 2: 0.000212 M parameters, 8 samples a step$", text, re.MULTILINE)
+    assert re.search(r"^tiny, accumulation 2: 212 parameters, 8 samples a step$", text, re.MULTILINE)
     for side in (OURS, STOCK_DEFAULT):
         assert re.search(rf"^  {side} +[\d.]+ \[[\d.]+\.\.[\d.]+\] ", text, re.MULTILINE)
     assert re.search(r"^  fullstride fp32: \d+\.\d\dx \[.*\] stock default$", text, re.MULTILINE)

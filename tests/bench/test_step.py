@@ -106,7 +106,7 @@ def test_a_process_that_does_not_answer_in_time_is_late():
 def test_the_command_shows_every_side(command):
     text, content = command
     assert re.search(r"^cpu +\S", text, re.MULTILINE)
-    assert re.search(r"^tiny, accumulation 2: 0.000212 M parameters, 8 samples a step$", text, re.MULTILINE)
+    assert re.search(r"^tiny, accumulation 2: 212 parameters, 8 samples a step$", text, re.MULTILINE)
     assert re.search(r"^  fullstride fp32: \d+\.\d\dx \[.*\] stock default$", text, re.MULTILINE)
     assert "torch.compile: left out by --quick" in text
     [entry] = content["results"]
@@ -126,7 +126,7 @@ def test_the_sides_train_alike(command):
 
 def test_a_case_is_a_readable_table():
     first, head, ours, stock, ratio, losses = step_table.lines(result())
-    assert first == "mlp, accumulation 1: 10 M parameters, 8 tokens a step"
+    assert first == "mlp, accumulation 1: 10,000,000 parameters, 8 tokens a step"
     assert re.search(r"ms a step +tokens/s +faults +peak MiB +GFLOP/s +of peak +loss$", head)
     assert re.search(r"fullstride auto \(fp32\) +1.5 \[1..2\] +8 +0 +100 +1.0 +50% fp32 +1.5000$", ours)
     assert stock.startswith("  stock default ")

@@ -20,9 +20,9 @@ _LAST_LOSSES = 5
 def lines(result: Result) -> list[str]:
     """The sides, how many times faster ours are, the losses, and what was tried for stock PyTorch's best."""
     first = result.sides[0].facts
-    unit, size = first["unit"], first["parameters"] / 1e6
+    unit = first["unit"]
     text = [
-        f"{result.case.title}: {size:.4g} M parameters, {first['units']} {unit} a step",
+        f"{result.case.title}: {first['parameters']:,} parameters, {first['units']} {unit} a step",
         f"  {'':<44} {'ms a step':>25} {unit + '/s':>10} {'faults':>8} {'peak MiB':>9} {'GFLOP/s':>8}"
         f" {'of peak':>9} {'loss':>8}",
     ]
