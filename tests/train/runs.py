@@ -1,6 +1,6 @@
 """Small runs for the tests: the real recipe, generated data, a network that takes milliseconds."""
 
-from dataclasses import replace
+import os
 from typing import Any
 
 import torch
@@ -9,7 +9,9 @@ from fullstride.recipes.mlp import Data, MlpConfig, Model
 from fullstride.train import config_files
 from fullstride.train.checkpoint import Store
 from fullstride.train.config import Checkpoints, Evaluation, Logging, Optimizer, Schedule
+from fullstride.train.hooks import Hook
 from fullstride.train.metrics import read
+from fullstride.train.trainer import Trainer
 
 SMALL = MlpConfig(
     recipe="mlp",
@@ -31,6 +33,36 @@ SMALL = MlpConfig(
 def small(**changes: Any) -> MlpConfig:
     """SMALL with fields changed; nested ones as optimizer={"lr": 0.1}."""
     return config_files.overlay(SMALL, changes)
+
+
+def train(folder, config, hooks=()):
+    return Trainer(config, folder, hooks).fit()
+
+
+class Signal(Hook):
+    """Sends a signal to this process after a micro-batch, in a step or in an evaluation."""
+
+    def __init__(self, number, step, micro=None, evaluating=False):
+        self.number, self.place, self.evaluating = number, (step, micro), evaluating
+
+    def on_start(self, trainer):
+        task = trainer.task
+        loss, score = task.loss, task.score
+
+        def loss_and_signal(model, batch):
+            if (trainer.state.step, trainer.state.micro) == self.place:
+                self.send()
+            return loss(model, batch)
+
+        def score_and_signal(model, batch):
+            if self.evaluating and trainer.state.step == self.place[0]:
+                self.send()
+            return score(model, batch)
+
+        task.loss, task.score = loss_and_signal, score_and_signal
+
+    def send(self):
+        os.kill(os.getpid(), self.number)
 
 
 def losses(run) -> list[tuple[int, float]]:
@@ -74,7 +106,3 @@ def assert_same_tensors(parts, other_parts):
         assert named.keys() == other_parts[part].keys()
         for name, tensor in named.items():
             assert torch.equal(tensor, other_parts[part][name]), f"{part}: {name}"
-
-
-
-__all__ = ["SMALL", "assert_same_run", "evaluations", "losses", "replace", "small"]
