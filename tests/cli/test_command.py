@@ -7,11 +7,14 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from fullstride import __version__, _native, cli
+from fullstride.cli import command, train
 from fullstride.machine import memory
+from fullstride.train import config_files
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -62,6 +65,25 @@ def test_bad_usage_is_refused_in_one_line(words, line, capsys):
         cli.main(words.split())
     assert ended.value.code == 2
     assert one_line(capsys.readouterr().err).startswith(line)
+
+
+def documented_commands() -> list[str]:
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    fences = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ") for fence in fences for line in fence.splitlines()]
+    return [line for line in lines if line.startswith("fullstride ")]
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_the_commands_of_the_documentation_are_understood(line):
+    options = command._parse(shlex.split(line, comments=True)[1:])
+    if getattr(options, "takes_fields", False) and options.config is None:
+        train.configure(train.recipe_of(options), None, options.fields)
+
+
+def test_the_config_file_of_the_documentation_is_one():
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    assert config_files.from_yaml(re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]).steps == 200
 
 
 def test_no_command_shows_the_help(capsys):

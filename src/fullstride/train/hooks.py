@@ -1,11 +1,11 @@
 """A place for code of one's own in the trainer. Override what you need:
 
-    class Halve(fullstride.Hook):
+    class GoodEnough(fullstride.Hook):
         def on_evaluate(self, trainer, row):
-            if row["loss"] > 2:
-                trainer.stop("the loss is above 2")
+            if row["accuracy"] > 0.99:
+                trainer.stop("good enough")
 
-    fullstride.Trainer(config, hooks=[Halve()]).fit()
+    fullstride.Trainer(config, hooks=[GoodEnough()]).fit()
 """
 
 from pathlib import Path
