@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from fullstride import cli
@@ -133,6 +133,23 @@ def test_a_file_system_without_links_will_do(run, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError(1, "no links here")))
     export.export(run, tmp_path / "model.safetensors")
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_export_into_a_folder_that_cannot_be_written_is_one_line(run, tmp_path, capsys, monkeypatch):
+    words = ["export", str(run), "--to", str(tmp_path / "model.safetensors")]
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert cli.main(words) == 2
+    assert one_line(capsys.readouterr().err).endswith(f"the folder {tmp_path} is not writable; name another")
+
+
+def test_export_that_safetensors_cannot_write_is_one_line(run, tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise SafetensorError("I/O error: No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    assert cli.main(["export", str(run), "--to", str(tmp_path / "model.safetensors")]) == 1
+    assert one_line(capsys.readouterr().err).endswith("model.safetensors: I/O error: No space left on device")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

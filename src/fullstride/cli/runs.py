@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,3 +137,5 @@ def _check_target(path: Path, force: bool) -> None:
         raise ValueError(f"{path} is there already: give another name, or --force to replace it")
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"cannot write {path}: the folder {path.parent} is not writable; name another")

@@ -16,6 +16,7 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
     The tensors are those of the model's state_dict(), the weights exact in fp32 whatever they were trained in. The
     config of the run goes into the file's metadata.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     snapshot = evaluation.find(run, which)
@@ -28,8 +29,8 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         _put(partial, target, replace)
-    except OSError as error:
-        raise OSError(f"cannot write {target}: {error.strerror or error}") from None
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
