@@ -99,9 +99,11 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path):
 def test_what_would_change_the_bits_is_said(tmp_path, caplog):
     train(tmp_path / "run", small(steps=3))
     path = tmp_path / "run" / "config.yaml"
-    path.write_text(path.read_text().replace("threads: 1", "threads: 2"))
+    path.write_text(path.read_text().replace("threads: 1", "threads: 2").replace("num_samples: 50", "num_samples: 60"))
     Trainer.resume(tmp_path / "run").fit()
-    assert "not bit for bit the run as it was: threads was 1 and is 2" in (tmp_path / "run" / "log.txt").read_text()
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "not bit for bit the run as it was: threads was 1 and is 2" in log
+    assert "not bit for bit the run as it was: train_samples was 50 and is 60" in log
 
 
 def test_a_config_from_an_older_version_takes_todays_defaults_and_says_so(tmp_path, caplog):

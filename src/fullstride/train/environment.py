@@ -1,17 +1,20 @@
-"""What the bits of a training run depend on, besides its config and its data."""
+"""What the bits of a training run depend on, besides its config."""
 
 import platform
 from typing import Any
 
 import torch
+from torch import nn
 
 from .. import __version__, _native
 from ..machine import cpu
 from ..ops import linear
+from ..preparation import explain
+from .task import Task
 
 
-def describe(precision: str) -> dict[str, Any]:
-    """As things stand after prepare()."""
+def describe(task: Task, model: nn.Module) -> dict[str, Any]:
+    """As things stand after prepare(). Other data is told by its size: the folder may hold the full set by now."""
     return {
         "fullstride": __version__,
         "torch": torch.__version__,
@@ -19,8 +22,10 @@ def describe(precision: str) -> dict[str, Any]:
         "cpu": cpu.describe().model,
         "kernels": _native.isa() if _native.available() else "torch references",
         "threads": torch.get_num_threads(),
-        "precision": precision,
+        "precision": explain(model).precision,
         "products": {name: linear.backend(getattr(torch, name)) for name in ("float32", "bfloat16")},
+        "train_samples": len(task.train_data),
+        "valid_samples": len(task.valid_data),
     }
 
 

@@ -13,7 +13,7 @@ import torch
 
 from ..data.loader import Loader, WorkerDied
 from ..data.order import Order
-from ..preparation import explain, prepare
+from ..preparation import prepare
 from . import assembly, config_files, environment, evaluation, state
 from .checkpoint import Kind, NonFiniteWeights, Snapshot, Store
 from .config import Config
@@ -183,7 +183,7 @@ class Trainer:
         self.model.train()
         self.freezer = assembly.build_freezer(config, self.model)
         self.schedule = assembly.build_schedule(config)
-        self.environment = environment.describe(explain(self.model).precision)
+        self.environment = environment.describe(self.task, self.model)
 
     def _restore(self) -> None:
         """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
@@ -195,7 +195,7 @@ class Trainer:
         saved = snapshot.documents["state"]["environment"]
         self._build(saved["precision"] if wish == "auto" else wish)  # auto is measured: it may mean another one today
         environment.use_products(saved["products"])
-        self.environment = environment.describe(self.environment["precision"])
+        self.environment = environment.describe(self.task, self.model)
         for line in environment.differences(saved, self.environment):
             logger.warning("not bit for bit the run as it was: %s", line)
         precision = self.environment["precision"]
