@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -14,13 +13,6 @@ from . import config_files
 from .checkpoint import Snapshot, Store
 from .run_folder import RunFolder
 from .task import Task
-
-if TYPE_CHECKING:
-    from ..report.section import Section
-
-
-class NoCheckpoint(ValueError):
-    """A run has none, or none that is whole."""
 
 
 def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None) -> dict[str, float]:
@@ -43,15 +35,6 @@ def evaluate(run_folder: Path, which: str = "best") -> dict[str, float]:
     """Of a run's checkpoint: "best", "last" or the number of a step. In fp32, whatever it was trained in."""
     model, task, batch, snapshot = load(run_folder, which)
     return run(model, task, batch) | {"step": snapshot.step}
-
-
-def sections(run_folder: Path) -> list["Section"]:
-    """What the task shows in the report, by the best weights; nothing before there are any."""
-    try:
-        model, task, _, _ = load(run_folder)
-    except NoCheckpoint:
-        return []
-    return task.sections(model)
 
 
 def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, int, Snapshot]:
@@ -80,5 +63,5 @@ def find(run_folder: Path, which: str = "best") -> Snapshot:
         there = ", ".join(map(str, store.steps()))
         wanted = f" of step {which}" if which.isdecimal() else ""
         hint = f"there are those of: {there}" if there and wanted else f"`fullstride resume {run_folder}` makes one"
-        raise NoCheckpoint(f"{run_folder} has no checkpoint{wanted} that is whole; {hint}")
+        raise ValueError(f"{run_folder} has no checkpoint{wanted} that is whole; {hint}")
     return snapshot
