@@ -129,12 +129,6 @@ def test_fields_that_a_file_leaves_out_are_listed():
     assert config_files.missing(config_files.from_yaml(text), text) == ["max_nonfinite"]
 
 
-def test_names_are_those_of_the_command_line():
-    names = config_files.names(small())
-    assert {"steps", "optimizer.lr", "data.path", "model.hidden"} <= set(names)
-    assert "optimizer" not in names
-
-
 def test_a_config_without_a_task_says_so():
     with pytest.raises(NotImplementedError, match="it needs a method task"):
         Config(recipe="x", steps=1, micro_batch=1, optimizer=Optimizer(lr=1.0)).task()

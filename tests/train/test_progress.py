@@ -20,7 +20,7 @@ progress = Progress(total=41, start=10, unit="samples")
 row = {"loss": 2.3103, "per_second": 1234.4, "gflops": 310.2, "share_of_peak": 0.62}
 progress.train(row | {"step": 20, "seconds": 1.0})
 progress.evaluated({"step": 20, "loss": 2.4, "accuracy": 0.5, "seconds": 0.25, "best": True})
-progress.note("a note that is longer than the terminal is wide, and must come in one piece all the same: the end")
+logging.getLogger("fullstride").info("a note that is longer than the terminal is wide, and must come in one piece all the same: the end")
 logging.getLogger("fullstride.elsewhere").warning("careful [not markup] :smile:")
 print("printed", file=sys.stderr)
 progress.train(row | {"step": 30, "seconds": 2.0})
@@ -87,11 +87,6 @@ def test_an_evaluation_is_one_line(lines):
     assert lines() == [
         "evaluated at step 100 in 1.2 s: loss 2.3812, accuracy 0.9120, count 1000, tiny 1e-09 (best)"
     ]
-
-
-def test_a_note_is_a_line(lines):
-    Progress(10, 0, "samples").note("100 % sure")
-    assert lines() == ["100 % sure"]
 
 
 # ---- the time left

@@ -129,11 +129,6 @@ def unknown(name: str, known: list[str], where: str = "", kind: str = "field") -
     return f"unknown {kind} {where + name!r}; {hint}"
 
 
-def names(config: object, prefix: str = "") -> list[str]:
-    """Every field that can be set, as the command line spells it: steps, optimizer.lr, ..."""
-    return list(_flat(as_mapping(config)))
-
-
 def convert(value: Any, hint: Any, where: str) -> Any:
     """The value as the annotation wants it, or a ValueError. A whole number serves as a float, a list as a tuple."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

@@ -62,10 +62,6 @@ class Progress:
         self._forecast.evaluations.add(row["step"], row.get("seconds") or 0.0)
         logger.info("%s", self._evaluation, extra=terminal.ROW)
 
-    def note(self, text: str) -> None:
-        """A line, above the bar if there is one."""
-        logger.info("%s", text)
-
     def close(self) -> None:
         """The bar stays on the screen as it is now, and the cursor comes back."""
         self._live = None
