@@ -20,7 +20,8 @@ progress = Progress(total=41, start=10, unit="samples")
 row = {"loss": 2.3103, "per_second": 1234.4, "gflops": 310.2, "share_of_peak": 0.62}
 progress.train(row | {"step": 20, "seconds": 1.0})
 progress.evaluated({"step": 20, "loss": 2.4, "accuracy": 0.5, "seconds": 0.25, "best": True})
-logging.getLogger("fullstride").info("a note that is longer than the terminal is wide, and must come in one piece all the same: the end")
+note = logging.getLogger("fullstride").info
+note("a note that is longer than the terminal is wide, and must come in one piece all the same: the end")
 logging.getLogger("fullstride.elsewhere").warning("careful [not markup] :smile:")
 print("printed", file=sys.stderr)
 progress.train(row | {"step": 30, "seconds": 2.0})
