@@ -29,7 +29,7 @@ def test_no_options_leave_the_recipe_as_it_is():
 
 def test_every_field_but_the_recipe_is_an_option():
     names = [field.name for field in fields.fields(recipes.mlp())]
-    assert names == [name for name in config_files.names(recipes.mlp()) if name != "recipe"]
+    assert names == config_files.missing(recipes.mlp(), "recipe: mlp")
 
 
 @pytest.mark.parametrize("field", fields.fields(recipes.mlp()), ids=lambda field: field.name)
