@@ -193,3 +193,29 @@ def test_bad_input_does_not_wait_for_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
+
+
+LOADING = """
+import builtins, os, signal, sys
+load, seen = builtins.__import__, []
+def interrupted(name, *arguments):
+    if name == "numpy" and not seen:
+        seen.append(name)
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:  # as torch does
+            seen.append("lost")
+    return load(name, *arguments)
+builtins.__import__ = interrupted
+from fullstride import cli
+code = cli.main(sys.argv[1:])
+print(seen, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def test_an_interrupt_while_torch_is_loaded_is_not_lost(tmp_path):
+    words = ["train", "mlp", *TINY, "--run", str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-c", LOADING, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "fullstride: interrupted\n['numpy']\n")
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +73,8 @@ def _train(options: argparse.Namespace) -> int:
         print(dry_run.as_text(config, dry_run.estimate(config)))
         return 0
     with _expected_errors():
-        from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
+        with _interrupts_held():
+            from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
 
         return _fit(Trainer(config, options.run), options)
 
@@ -131,7 +133,8 @@ def _resume(options: argparse.Namespace) -> int:
         from ..train.run_folder import RunFolder
 
         RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
-        from ..train.trainer import Trainer
+        with _interrupts_held():
+            from ..train.trainer import Trainer
 
         return _fit(Trainer.resume(options.folder), options)
 
@@ -177,6 +180,16 @@ def _print_recipes() -> None:
     width = max(map(len, recipes.NAMES))
     for name in recipes.NAMES:
         print(f"  {name:<{width}}  {recipes.describe(name)}")
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C counts at the end: torch, interrupted while it loads numpy, goes on without it and fails much later."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
