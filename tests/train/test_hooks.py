@@ -114,6 +114,30 @@ def test_an_error_in_the_middle_of_a_step_saves_the_beginning_of_that_step(tmp_p
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+class Corrupt(Hook):
+    """A sample cannot be read, in the middle of step 6."""
+
+    def on_start(self, trainer):
+        load = trainer.loader.next
+
+        def fail():
+            if trainer.loader.position == 13:
+                raise ValueError("digits.bin: half a record")
+            return load()
+
+        trainer.loader.next = fail
+
+
+def test_a_sample_that_cannot_be_read_leaves_the_micro_batches_before_it(tmp_path):
+    train(tmp_path / "whole", small())
+    with pytest.raises(ValueError, match="half a record"):
+        train(tmp_path / "parts", small(), [Corrupt()])
+    newest = Store(tmp_path / "parts" / "checkpoints").newest()
+    assert (newest.step, newest.documents["state"]["micro"]) == (6, 1)
+    Trainer.resume(tmp_path / "parts").fit()
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
 class Offline(Hook):
     """Fails as a hook does that tells others, or as data on a network does."""
 

@@ -52,6 +52,7 @@ class Trainer:
         self.config, self.hooks = config_files.checked(config).located(), list(hooks)
         self.state = state.State()
         self._saved: tuple[int, int, int, bool] | None = None  # the place of the last checkpoint
+        self._is_half = False  # a micro-batch is in the gradients in part, maybe
         self.quiet = False  # warnings alone on the console
         self._run = None if run is None else Path(run)
         self._resumes = False
@@ -129,12 +130,14 @@ class Trainer:
         with self.clock("data"):
             batch = self._next_batch()
         loaded = time.perf_counter()
+        self._is_half = True
         with self.clock("forward"):
             loss = self.task.loss(self.model, batch)
         with self.clock("backward"):
             (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
         self.state.micro_losses.append(loss.item())
         self.state.micro += 1
+        self._is_half = False
         self.loader.observe(loaded - began, time.perf_counter() - loaded)
 
     def _next_batch(self) -> tuple[torch.Tensor, ...]:
@@ -172,7 +175,7 @@ class Trainer:
     def _build(self, precision: str) -> None:
         """Data, model and optimizer, as every process of this run makes them."""
         config = self.config
-        self.state, self._saved = state.State(), None  # fit() may be called again
+        self.state, self._saved, self._is_half = state.State(), None, False  # fit() may be called again
         torch.manual_seed(config.seed)
         model = self.task.build_model()
         optimizer = assembly.build_optimizer(config, model)
@@ -299,7 +302,7 @@ class Trainer:
         """Before the run ends by an error: where its state is sound, it is saved."""
         if not self._is_sound or isinstance(error, Diverged):
             return
-        if not isinstance(error, Interrupted | DataWorkerDied):  # what backward added may be half a micro-batch
+        if self._is_half:  # the step begins again
             self.state.micro, self.state.micro_losses = 0, []
         try:
             self.saver.wait()
