@@ -92,6 +92,19 @@ def test_an_error_of_a_hook_loses_no_evaluation(tmp_path):
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
 
 
+class AlwaysFailWhenSaved(Hook):
+    def on_checkpoint(self, trainer, folder):
+        raise ConnectionError("nobody there")
+
+
+def test_a_run_stopped_by_a_signal_says_so_even_if_a_hook_fails_on_its_last_checkpoint(tmp_path):
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", small(), [AlwaysFailWhenSaved(), Signal(signal.SIGTERM, step=2, micro=0)])
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "saved at step 2" in log
+    assert "could not save" not in log
+
+
 class Fail(Hook):
     def on_start(self, trainer):
         loss = trainer.task.loss

@@ -311,9 +311,10 @@ class Trainer:
             self._saved = None
         try:
             self._save(at_once=True)
-        except (Diverged, OSError) as second:
-            logger.error("could not save: %s", second)
-        else:
+        except Exception as second:  # the first one is why the run ends, and says its exit code
+            what = "after saving" if self._saved == self._place() else "could not save"
+            logger.error("%s: %s", what, second)
+        if self._saved == self._place():
             logger.info("saved at step %d; go on with: fullstride resume %s", self.state.step, self.folder.path)
 
     @contextlib.contextmanager
