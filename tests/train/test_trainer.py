@@ -154,3 +154,10 @@ def test_a_metric_that_the_task_does_not_have_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"evaluation\.metric: expected one of loss, accuracy, got beauty"):
         train(tmp_path / "run", small(evaluation={"metric": "beauty"}))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_config_in_the_folder_says_what_auto_came_to(tmp_path):
+    train(tmp_path / "run", small(precision="auto", steps=2))
+    resolved = config_files.read(tmp_path / "run" / "config.yaml")
+    assert resolved.precision in ("fp32", "bf16")
+    assert resolved == small(precision=resolved.precision, steps=2)

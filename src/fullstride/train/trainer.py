@@ -80,6 +80,7 @@ class Trainer:
                 self._restore()
             else:
                 self._build(self.config.precision)
+                self._resolve()
             self._start(stack)
             try:
                 while True:
@@ -187,6 +188,12 @@ class Trainer:
         self.freezer = assembly.build_freezer(config, self.model)
         self.schedule = assembly.build_schedule(config)
         self.environment = environment.describe(self.task, self.model)
+
+    def _resolve(self) -> None:
+        """What auto came to goes into the config, so that the file in the folder trains the same again."""
+        if self.config.precision == "auto":
+            self.config = self.config.replace(precision=self.environment["precision"])
+            self.folder.write("config.yaml", config_files.to_yaml(self.config))
 
     def _restore(self) -> None:
         """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
