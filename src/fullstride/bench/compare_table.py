@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import step_table
-from .step import Measured, Result
+from .step import Measured, Result, differences
 
 if TYPE_CHECKING:
     from ..train.config import Config
 
+_FIRST = 5  # steps
 _BUSY = 1.5  # times the cores: a training run of ours that has just ended leaves a load of up to once the cores
 
 
@@ -37,7 +38,16 @@ def lines(content: Mapping[str, Any], result: Result) -> list[str]:
     sides = step_table.lines(result)
     turns = Turns(**content["turns"])
     measured = f"  measured {turns.seconds:.1f} s of steps: {turns.rounds} rounds, {turns.steps} a turn"
-    return [*sides, measured, *(f"  {note}" for note in content["notes"])]
+    return [*sides, *_losses(result), measured, *(f"  {note}" for note in content["notes"])]
+
+
+def _losses(result: Result) -> list[str]:
+    """Single losses drift apart once rounding has grown, whoever rounds; the first steps and the mean tell more."""
+    if result.num_losses <= _FIRST:
+        return []
+    means = [f"{side.name} {sum(side.losses[: result.num_losses]) / result.num_losses:.4f}" for side in result.sides]
+    early = [f"{name} {value:.1e}" for name, value in differences(result.sides, _FIRST).items()]
+    return [f"  in the first {_FIRST} steps: {', '.join(early)}; mean of all {result.num_losses}: {', '.join(means)}"]
 
 
 def as_json(conditions: Mapping[str, Any], config: "Config", result: Result, turns: Turns) -> dict[str, Any]:

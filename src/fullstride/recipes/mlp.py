@@ -76,9 +76,9 @@ def mlp() -> MlpConfig:
 def mlp_mnist() -> MlpConfig:
     """The same network reads 4,000 real handwritten digits; `fullstride data mnist` fetches them."""
     return MlpConfig(
-        recipe="mlp-mnist", steps=300, micro_batch=128,
+        recipe="mlp-mnist", steps=280, micro_batch=128,
         data=Data(name="mnist", augment=True),
         optimizer=Optimizer(lr=1e-3), schedule=Schedule(warmup=0.08),
-        evaluation=Evaluation(every=30, metric="accuracy"), checkpoints=Checkpoints(every=150),
+        evaluation=Evaluation(every=40, metric="accuracy"), checkpoints=Checkpoints(every=140),
         logging=Logging(every=5),
     )  # fmt: skip
