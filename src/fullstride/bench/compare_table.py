@@ -58,7 +58,7 @@ def as_json(conditions: Mapping[str, Any], config: "Config", result: Result, tur
     return {
         "conditions": dict(conditions),
         "recipe": config.recipe,
-        "config": config_files.as_mapping(config),
+        "config": config_files.as_mapping(config) | {"precision": first.precision},  # what auto came to
         "turns": turns._asdict(),
         "unit": first.facts["unit"],
         "units_per_step": first.facts["units"],
