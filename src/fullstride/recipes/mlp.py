@@ -76,9 +76,9 @@ def mlp() -> MlpConfig:
 def mlp_mnist() -> MlpConfig:
     """The same network reads 4,000 real handwritten digits; `fullstride data mnist` fetches them."""
     return MlpConfig(
-        recipe="mlp-mnist", steps=280, micro_batch=128,
+        recipe="mlp-mnist", steps=260, micro_batch=128,
         data=Data(name="mnist", augment=True),
         optimizer=Optimizer(lr=1e-3), schedule=Schedule(warmup=0.08),
-        evaluation=Evaluation(every=40, metric="accuracy"), checkpoints=Checkpoints(every=140),
+        evaluation=Evaluation(every=52, metric="accuracy"), checkpoints=Checkpoints(every=130),
         logging=Logging(every=5),
     )  # fmt: skip
