@@ -30,8 +30,8 @@ def main() -> None:
     def build(dtype: torch.dtype) -> tuple[Any, Any]:
         torch.manual_seed(config.seed)
         model = task.build_model().to(dtype)
-        rates = {"lr": config.optimizer.lr, "weight_decay": config.optimizer.weight_decay}
-        return model, torch.optim.AdamW(model.parameters(), **rates)
+        wish = config.optimizer
+        return model, torch.optim.AdamW(model.parameters(), lr=wish.lr, weight_decay=wish.weight_decay)
 
     sides = {"fp64": build(torch.float64), "stock": build(torch.float32), "ours": build(torch.float32)}
     sides["ours"] = fullstride.prepare(*sides["ours"], precision="fp32", clip=config.clip)
