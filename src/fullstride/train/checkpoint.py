@@ -50,7 +50,7 @@ class Store:
         """
         _check_finite(snapshot)
         files = checkpoint_files.contents(snapshot)
-        target = self.folder / f"{kind}-{snapshot.step:08d}"
+        target = self.path(snapshot.step, kind)
         try:
             self._make_folder()
             self._tidy()
@@ -142,6 +142,10 @@ class Store:
     def best(self) -> Snapshot | None:
         """The valid one of kind "best"."""
         return self._newest("best")
+
+    def path(self, step: int, kind: Kind = "step") -> Path:
+        """Where the checkpoint of a step is, if there is one."""
+        return self.folder / f"{kind}-{step:08d}"
 
     def load(self, path: Path) -> Snapshot:
         """One checkpoint, in memory. InvalidCheckpoint says what is wrong with which file."""

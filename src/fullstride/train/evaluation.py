@@ -58,7 +58,7 @@ def find(run_folder: Path, which: str = "best") -> Snapshot:
     elif not which.isdecimal():
         raise ValueError(f"checkpoint: expected best, last or the number of a step, got {which!r}")
     elif int(which) in store.steps():
-        snapshot = store.load(store.folder / f"step-{int(which):08d}")
+        snapshot = store.load(store.path(int(which)))
     if snapshot is None:
         there = ", ".join(map(str, store.steps()))
         wanted = f" of step {which}" if which.isdecimal() else ""

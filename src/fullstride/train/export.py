@@ -60,9 +60,7 @@ def _put(partial: Path, target: Path, replace: bool) -> None:
         return
     try:
         os.link(partial, target)
-    except FileExistsError:
-        raise ValueError(f"{target} is there already: give another name, or --force to replace it") from None
-    except OSError:  # a file system without links
+    except OSError:  # it is there already, or the file system has no links
         if target.exists():
             raise ValueError(f"{target} is there already: give another name, or --force to replace it") from None
         partial.replace(target)
