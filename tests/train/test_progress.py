@@ -61,20 +61,27 @@ def left(line: str) -> str:
 def test_a_row_is_one_line(lines):
     Progress(1000, 0, "samples").train(ROW | {"step": 120, "seconds": 12.0})
     assert lines() == [
-        "step  120/1000  loss 2.3103  lr 0.001  1,234 samples/s  310 GFLOP/s (62% of peak)  0:01:28 left"
+        "step  120/1000  loss 2.3103  lr 0.001  1,234 samples/s  0.31 TFLOP/s (62% of peak)  0:01:28 left"
     ]
+
+
+def test_a_row_tells_the_time_of_a_step_what_waited_for_data_and_the_memory(lines):
+    parts = {"data": 0.05, "forward": 0.35, "backward": 0.6, "evaluate": 7.0, "checkpoint": 2.0}
+    row = {"step": 10, "loss": 1.0, "step_ms": 103.4, "time": parts, "resident_mb": 1812.3}
+    Progress(10, 0, "tokens").train(row)
+    assert lines() == ["step 10/10  loss 1.0000  103 ms/step  data wait 5.0%  1,812 MB"]
 
 
 def test_low_rates_keep_their_digits(lines):
     row = {"step": 10, "loss": 1.0, "per_second": 0.1234, "gflops": 7.51, "share_of_peak": 0.052}
     Progress(10, 0, "tokens").train(row)
-    assert lines() == ["step 10/10  loss 1.0000  0.123 tokens/s  7.51 GFLOP/s (5.2% of peak)"]
+    assert lines() == ["step 10/10  loss 1.0000  0.123 tokens/s  0.00751 TFLOP/s (5.2% of peak)"]
 
 
 def test_what_is_unknown_is_left_out(lines):
     row = {"step": 10, "loss": float("nan"), "gflops": 5.0, "share_of_peak": None, "per_second": None, "lr": None}
     Progress(10, 0, "samples").train(row)
-    assert lines() == ["step 10/10  loss nan  5 GFLOP/s"]
+    assert lines() == ["step 10/10  loss nan  0.005 TFLOP/s"]
 
 
 def test_skipped_steps_are_shown(lines):
@@ -181,11 +188,11 @@ def test_a_pipe_gets_lines_without_codes(tmp_path):
     assert "\x1b" not in err
     shown = re.sub(r"\d:\d\d:\d\d left", "0:00:01 left", err)  # not the same on a machine that is busy
     assert [line.split(" ", 1)[1] for line in shown.splitlines() if line != "printed"] == [
-        "step 20/41  loss 2.3103  1,234 samples/s  310 GFLOP/s (62% of peak)  0:00:01 left",
+        "step 20/41  loss 2.3103  1,234 samples/s  0.31 TFLOP/s (62% of peak)  0:00:01 left",
         "evaluated at step 20 in 0.2 s: loss 2.4000, accuracy 0.5000 (best)",
         "a note that is longer than the terminal is wide, and must come in one piece all the same: the end",
         "warning: careful [not markup] :smile:",
-        "step 30/41  loss 2.3103  1,234 samples/s  310 GFLOP/s (62% of peak)  0:00:01 left",
+        "step 30/41  loss 2.3103  1,234 samples/s  0.31 TFLOP/s (62% of peak)  0:00:01 left",
         "done",
     ]
 
@@ -207,7 +214,7 @@ def test_a_terminal_gets_a_bar_of_three_lines(without_colours):
     assert re.fullmatch(r"30/41 \S+ +73%  0:00:\d\d gone, 0:00:0[01] left", shown[0])
     assert len(shown[0]) == 80
     assert shown[1:] == [
-        "loss 2.3103, 1,234 samples/s, 310 GFLOP/s (62% of peak)",
+        "loss 2.3103, 1,234 samples/s, 0.31 TFLOP/s (62% of peak)",
         "evaluated at step 20 in 0.2 s: loss 2.4000, accuracy 0.5000 (best)",
         "done",
     ]

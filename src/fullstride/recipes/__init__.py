@@ -4,9 +4,12 @@ from collections.abc import Callable
 
 from ..train.config import Config
 from ..train.config_files import unknown
+from .llama import llama, llama_char
 from .mlp import mlp, mlp_mnist
 
-_RECIPES: dict[str, Callable[[], Config]] = {"mlp": mlp, "mlp-mnist": mlp_mnist}
+_RECIPES: dict[str, Callable[[], Config]] = {
+    "mlp": mlp, "mlp-mnist": mlp_mnist, "llama": llama, "llama-char": llama_char,
+}  # fmt: skip
 NAMES = tuple(_RECIPES)
 
 

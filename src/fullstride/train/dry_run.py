@@ -40,6 +40,7 @@ class Estimate:
     num_train: int
     num_valid: int
     unit: str
+    units_per_sample: int
     precision: str
     reason: str
     memory: dict[str, int]  # bytes by what they are for
@@ -79,7 +80,8 @@ def estimate(config: Config) -> Estimate:
     evaluations = config.steps // config.evaluation.every + 1 if config.evaluation.every else 1
     evaluating = evaluations * len(task.valid_data) * flops / 3 / rate  # forward is a third
     return Estimate(
-        parts, len(task.train_data), len(task.valid_data), task.unit, choice.precision, choice.reason, sizes,
+        parts, len(task.train_data), len(task.valid_data), task.unit, task.units_per_sample,
+        choice.precision, choice.reason, sizes,
         memory.memory_bytes(), flops * samples / 1e9, rate / 1e9, step_seconds,
         config.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(),
     )  # fmt: skip
@@ -88,11 +90,13 @@ def estimate(config: Config) -> Estimate:
 def as_text(config: Config, e: Estimate) -> str:
     """Lines for people."""
     samples = config.steps * config.accumulate * config.micro_batch
-    batch = f"{config.accumulate} x {config.micro_batch}" if config.accumulate > 1 else str(config.micro_batch)
+    each = e.units_per_sample
+    factors = (config.accumulate, config.micro_batch, each)
+    batch = " x ".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
     lines = [("model", f"{e.num_parameters:,} parameters")]
     lines += [("", f"  {name:<28} {count:>13,}") for name, count in e.parts.items()]
     lines += [
-        ("data", f"{e.num_train:,} {e.unit} to train on, {e.num_valid:,} held out"),
+        ("data", f"{e.num_train * each:,} {e.unit} to train on, {e.num_valid * each:,} held out"),
         ("training", f"{config.steps:,} steps of {batch} {e.unit}, {samples / e.num_train:.3g} epochs"),
         ("precision", f"{e.precision}: {e.reason}"),
         ("memory", f"about {memory.as_size(e.peak)} at most, of {memory.as_size(e.available)} that there is"),

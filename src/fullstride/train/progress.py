@@ -1,7 +1,7 @@
 """How far a run is: a bar on a terminal, a line a row elsewhere. Knows nothing of training but rows (metrics.py).
 
      120/1000 ------                                     12%  0:01:10 gone, 0:08:35 left
-    loss 2.3103, 1,234 samples/s, 310 GFLOP/s (62% of peak)
+    loss 2.3103, 103 ms/step, 1,234 samples/s, 0.31 TFLOP/s (62% of peak), data wait 0.2%, 812 MB
     evaluated at step 100: loss 2.3812, accuracy 0.9120 (best)
 
 The time left is what the steps, evaluations and checkpoints to come will take if they go on like the ones before:
@@ -179,12 +179,20 @@ def _loss(row: dict[str, Any]) -> str:
 
 def _speed(row: dict[str, Any], unit: str) -> list[str]:
     facts = []
+    if row.get("step_ms") is not None:
+        facts.append(f"{_short(row['step_ms'])} ms/step")
     if row.get("per_second") is not None:
         facts.append(f"{_short(row['per_second'])} {unit}/s")
     if row.get("gflops") is not None:
         share = row.get("share_of_peak")
         of_peak = f" ({100 * share:.{0 if share >= 0.1 else 1}f}% of peak)" if share is not None else ""
-        facts.append(f"{_short(row['gflops'])} GFLOP/s{of_peak}")
+        facts.append(f"{row['gflops'] / 1000:.3g} TFLOP/s{of_peak}")
+    parts = row.get("time") or {}
+    training = sum(seconds for name, seconds in parts.items() if name not in ("wall", "evaluate", "checkpoint"))
+    if training > 0:
+        facts.append(f"data wait {100 * parts.get('data', 0.0) / training:.1f}%")
+    if row.get("resident_mb") is not None:
+        facts.append(f"{row['resident_mb']:,.0f} MB")
     return facts
 
 

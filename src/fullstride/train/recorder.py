@@ -91,11 +91,11 @@ class Recorder:
         wall = parts.pop("wall")
         computing = max(1e-9, wall - parts["evaluate"] - parts["checkpoint"])
         micro = (state.step - self._row_step) * self._config.accumulate - self._row_micro
-        rate = micro * self._config.micro_batch / computing if micro else None
-        gflops = rate * self._flops / 1e9 if rate else None
+        samples = micro * self._config.micro_batch / computing if micro else None
+        gflops = samples * self._flops / 1e9 if samples else None
         return {
             "step_ms": 1e3 * computing * self._config.accumulate / micro if micro else None,
-            "per_second": rate,
+            "per_second": samples * self._task.units_per_sample if samples else None,
             "gflops": gflops,
             "share_of_peak": gflops / self._peak if gflops and self._peak else None,
             "time": parts,
@@ -105,6 +105,9 @@ class Recorder:
         self.metrics.write("eval", row)
         self._progress.evaluated(row)
 
+    def sampled(self, step: int, text: str) -> None:
+        self.metrics.write("event", {"step": step, "event": "sample", "text": text})
+
     def ended(self, state: State, data: str) -> None:
         """data: how it was loaded."""
         end = {"event": "end", "seconds": self.seconds, "stopped": state.stopped, "data": data}
@@ -113,7 +116,8 @@ class Recorder:
     def _announce(self, state: State, size: int) -> None:
         config = self._config
         batch = f"{config.accumulate} x " * (config.accumulate > 1) + str(config.micro_batch)
-        to_do = f"steps {state.step + 1} to {config.steps} of {batch} {self._task.unit}"
+        size_of_each = f" x {self._task.units_per_sample}" * (self._task.units_per_sample > 1)
+        to_do = f"steps {state.step + 1} to {config.steps} of {batch}{size_of_each} {self._task.unit}"
         if state.step >= config.steps or state.stopped:
             to_do = f"done at step {state.step}"
         what = f"{config.recipe}: {size:,} parameters, {to_do}"
@@ -123,6 +127,7 @@ class Recorder:
         facts = info.collect(measure=False) | {
             "environment": environment,
             "peak_gflops": self._peak,
+            "unit": self._task.unit,
             "prepared": str(preparation).splitlines(),
             "energy": self._energy.label,
             "parameters": size,

@@ -1,6 +1,7 @@
 """What a recipe brings to the trainer: the model, the data, the loss, and what to show of them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ class Task:
     """Everything here must be a function of the config alone: a resumed run makes it anew."""
 
     unit = "samples"
+    """What is counted a second ..."""
+    units_per_sample = 1
+    """... and how many of them a sample is: the tokens of a text, say."""
     metrics: tuple[str, ...] = ("loss",)
     """What score() sums, besides "count"."""
     higher_is_better = frozenset({"accuracy"})
@@ -32,6 +36,12 @@ class Task:
     def build_model(self) -> nn.Module:
         """With fresh weights, from torch's random numbers as they stand."""
         raise NotImplementedError
+
+    def load_weights(self, model: nn.Module) -> None:
+        """Before the first step of a new run: weights to start from, if not the fresh ones."""
+
+    def write_files(self, folder: Path) -> None:
+        """Into a new run folder: what the weights cannot be used without, a tokenizer say."""
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """The mean of a micro-batch."""
@@ -44,6 +54,10 @@ class Task:
     def flops(self, model: nn.Module) -> float:
         """Of the products of one sample, forward and backward: two a weight forward, four backward."""
         return 6.0 * sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+
+    def sample(self, model: nn.Module) -> str | None:
+        """After each evaluation: text that shows what the model can do by now."""
+        return None
 
     def sections(self, model: nn.Module) -> list["Section"]:
         """What only this task can show in the report."""

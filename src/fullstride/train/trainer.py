@@ -4,12 +4,13 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..data.loader import Loader, WorkerDied
 from ..data.order import Order
@@ -79,7 +80,7 @@ class Trainer:
             if self._resumes:
                 self._restore()
             else:
-                self._build(self.config.precision)
+                self._build(self.config.precision, self.task.load_weights)
                 self._resolve()
             self._start(stack)
             try:
@@ -165,6 +166,8 @@ class Trainer:
         else:
             self.folder = RunFolder.create(self._run, config_files.to_yaml(self.config), self.config.recipe)
         stack.callback(self.folder.close)
+        if not self._resumes:
+            self.task.write_files(self.folder.path)
         stack.callback(set_up_logging(self.folder.log, self.quiet))
         self.signals = stack.enter_context(Signals())
         self.recorder = Recorder(self.folder, self.config, self.task, began, self.quiet)
@@ -173,12 +176,13 @@ class Trainer:
         self.saver = Saver(self.store, self.config.checkpoints.background)
         stack.callback(self.saver.close)
 
-    def _build(self, precision: str) -> None:
-        """Data, model and optimizer, as every process of this run makes them."""
+    def _build(self, precision: str, load_weights: Callable[[nn.Module], None] = lambda model: None) -> None:
+        """Data, model and optimizer, as every process of this run makes them; the first one may load weights."""
         config = self.config
         self.state, self._saved, self._is_half = state.State(), None, False  # fit() may be called again
         torch.manual_seed(config.seed)
         model = self.task.build_model()
+        load_weights(model)
         optimizer = assembly.build_optimizer(config, model)
         self.flops = self.task.flops(model)
         self.model, self.optimizer = prepare(
@@ -200,7 +204,7 @@ class Trainer:
         wish, snapshot = self.config.precision, self.store.newest()
         if snapshot is None:
             logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
-            self._build(wish)
+            self._build(wish, self.task.load_weights)
             return
         saved = snapshot.documents["state"]["environment"]
         self._build(saved["precision"] if wish == "auto" else wish)  # auto is measured: it may mean another one today
@@ -236,11 +240,14 @@ class Trainer:
         began = time.perf_counter()
         with self.clock("evaluate"):
             row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals)
+            sample = self.task.sample(self.model)
         row |= {"step": step, "seconds": time.perf_counter() - began}
         with self._whole_or_unsound():
             self.state.evaluated = step
             self._judge(row)
             self.recorder.evaluated(row)
+            if sample is not None:
+                self.recorder.sampled(step, sample)
         if row["best"]:
             self._call_hooks("on_checkpoint", self.folder.checkpoints)
         self._call_hooks("on_evaluate", row)

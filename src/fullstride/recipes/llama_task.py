@@ -1,0 +1,80 @@
+"""What recipe `llama` trains: the next token of a text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ..data import sources, text
+from ..data.tokens import TokenDataset
+from ..models import llama
+from ..tokens import Tokenizer
+from ..train.task import Stock, Task
+
+if TYPE_CHECKING:
+    from .llama import LlamaConfig
+
+
+class LlamaTask(Task):
+    unit = "tokens"
+
+    def __init__(self, config: "LlamaConfig") -> None:
+        self.config, data, shape = config, config.data, config.model.shape()
+        path = sources.default_folder("shakespeare") if data.path is None else Path(data.path)
+        corpus = text.prepare(path, data.tokenizer, data.vocabulary, data.valid_share)
+        self.tokenizer: Tokenizer | None = corpus.tokenizer
+        self.vocabulary = self._vocabulary(corpus.vocabulary)
+        self.units_per_sample = context = shape["context"]
+        self.train_data = TokenDataset(corpus.train, context, self.vocabulary, config.seed, shift=True)
+        self.valid_data = TokenDataset(corpus.valid, context, self.vocabulary, config.seed, shift=False)
+
+    def _vocabulary(self, of_data: int) -> int:
+        """Of the model. That of a file to start from may be larger than its tokenizer's."""
+        config = self.config
+        if config.init is None:
+            return of_data
+        if of_data > config.data.vocabulary:
+            raise ValueError(
+                f"data.tokenizer: expected one of at most {config.data.vocabulary} tokens, as {config.init} has, got"
+                f" {of_data} in {config.data.tokenizer}; give the tokenizer that it was trained with"
+            )
+        return config.data.vocabulary
+
+    def build_model(self) -> nn.Module:
+        return llama.build(**self.stock().arguments)
+
+    def stock(self) -> Stock:
+        return Stock("llama", {"vocabulary": self.vocabulary, **self.config.model.shape()})
+
+    def load_weights(self, model: nn.Module) -> None:
+        if self.config.init is not None:
+            from .. import exchange
+
+            model.load_state_dict(exchange.read(Path(self.config.init)).tensors)
+
+    def write_files(self, folder: Path) -> None:
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        return llama.loss(model, batch)
+
+    def score(self, model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, float]:
+        count = int((batch[1] != llama.IGNORED).sum())
+        return {"loss": llama.loss(model, batch).item() * count, "count": count}
+
+    def flops(self, model: nn.Module) -> float:
+        """And attention: two products of length x width a token and layer, half of them masked, thrice with backward."""
+        shape = self.config.model.shape()
+        attention = 6.0 * shape["context"] * shape["width"] * shape["layers"]
+        return self.units_per_sample * (super().flops(model) + attention)
+
+    def sample(self, model: nn.Module) -> str | None:
+        wish, tokenizer = self.config.samples, self.tokenizer
+        if tokenizer is None or not wish.tokens:
+            return None
+        from ..generation import generate
+
+        prompt = [tokenizer.bos, *tokenizer.encode(wish.prompt)]
+        new = generate(model, prompt, wish.tokens, wish.temperature, wish.top_p, self.config.seed, stop=tokenizer.bos)
+        return tokenizer.decode([*prompt[1:], *new])
