@@ -1,0 +1,116 @@
+"""Text, or files of tokens, as what a language model is trained on and scored by.
+
+Text is turned into tokens once, and kept in a folder whose name is a digest of the text and all that matters besides.
+Files of tokens are used where they are.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import tokens
+from ..tokens import Characters, Tokenizer
+from . import sources, text_files, token_cache, token_files
+from .text_files import Document
+from .token_files import Span
+
+logger = logging.getLogger(__name__)
+
+KINDS = ("characters", "bpe")
+_VERSION = 1  # of what is made from the same text and settings
+
+
+@dataclass(frozen=True)
+class Corpus:
+    train: tuple[Span, ...]
+    valid: tuple[Span, ...]
+    tokenizer: Tokenizer | None  # files of tokens may come without one
+    vocabulary: int
+    fingerprint: str
+
+
+def prepare(path: Path, tokenizer: str, vocabulary: int, valid_share: float = 0.1) -> Corpus:
+    """The text or the tokens in `path`, a folder or a file.
+
+    tokenizer: characters, bpe (of `vocabulary` pieces, trained on the text), or the path of one. The last `valid_share`
+    of every text is held out. Tokens need no tokenizer; without one, `vocabulary` tells how many there are.
+    """
+    if not 0 < valid_share < 1:
+        raise ValueError(f"valid_share: expected a number between 0 and 1, got {valid_share}")
+    if not path.exists():
+        hint = f": `{sources.command('shakespeare', path)}` gets it" if path.name == "shakespeare" else ""
+        raise FileNotFoundError(f"no text in {path}, which is not there{hint}")
+    found = token_files.find(path, valid_share)
+    if found is not None:
+        return _of_tokens(path, *found, tokenizer, vocabulary)
+    return _of_text(path, tokenizer, vocabulary, valid_share)
+
+
+def _of_tokens(path: Path, train: tuple[Span, ...], valid: tuple[Span, ...], tokenizer: str, vocabulary: int) -> Corpus:
+    beside = tokens.find(path if path.is_dir() else path.parent) if tokenizer in KINDS else tokens.find(Path(tokenizer))
+    loaded = tokens.load(beside) if beside is not None else None
+    vocabulary = loaded.size if loaded is not None else vocabulary
+    token_files.check((*train, *valid), vocabulary)
+    return Corpus(train, valid, loaded, vocabulary, token_files.fingerprint((*train, *valid)))
+
+
+def _of_text(path: Path, tokenizer: str, vocabulary: int, valid_share: float) -> Corpus:
+    documents = text_files.find(path, valid_share)
+    given = None if tokenizer in KINDS else tokens.load(Path(tokenizer))
+    settings = {"version": _VERSION, "tokenizer": tokenizer, "valid_share": valid_share}
+    if tokenizer == "bpe":
+        settings["vocabulary"] = vocabulary
+    if given is not None:
+        settings["tokenizer"] = [[piece.text.hex(), piece.score, piece.kind] for piece in given.pieces()]
+    digest = hashlib.sha256(json.dumps(settings).encode())
+    for document in documents:
+        digest.update(token_cache.sha256_of(document.path))
+    name = digest.hexdigest()
+
+    def make(folder: Path) -> None:
+        _make(folder, documents, given or _train(tokenizer, vocabulary, documents))
+
+    folder = token_cache.get(sources.default_folder("tokens") / name[:32], make)
+    used = tokens.load(folder)
+    train, valid = ((token_files.whole(folder / f"{split}.bin"),) for split in ("train", "valid"))
+    return Corpus(train, valid, used, used.size, name)
+
+
+def _train(kind: str, vocabulary: int, documents: list[Document]) -> Tokenizer:
+    if kind == "characters":
+        alphabet: set[str] = set()
+        for document in documents:
+            for held_out in (False, True):
+                for part in document.parts(held_out):
+                    alphabet.update(part)
+        return Characters(alphabet)
+    raise NotImplementedError
+
+
+def _make(folder: Path, documents: list[Document], tokenizer: Tokenizer) -> None:
+    tokenizer.save(folder)
+    for name, held_out in (("train.bin", False), ("valid.bin", True)):
+        token_cache.write(folder / name, (_encode(tokenizer, documents, held_out)))
+
+
+def _encode(tokenizer: Tokenizer, documents: list[Document], held_out: bool) -> Iterator[bytes]:
+    """bos before every text."""
+    for document in documents:
+        start = True
+        for part in document.parts(held_out):
+            if start:
+                yield np.array([tokenizer.bos], token_files.DTYPE).tobytes()
+            yield _array(tokenizer, part, start).astype(token_files.DTYPE, copy=False).tobytes()
+            start = False
+
+
+def _array(tokenizer: Tokenizer, text: str, start: bool) -> NDArray[np.uint16]:
+    if isinstance(tokenizer, Characters):  # 5 times as fast as by a list
+        return tokenizer.encode_array(text, start)
+    return np.array(tokenizer.encode(text, start), np.uint16)
