@@ -267,10 +267,12 @@ class Scripted:
 
     def __init__(self, name, seconds=1.0, done=0):
         self.name, self.seconds, self.losses, self.facts = name, seconds, [1.0] * done, FACTS
+        self.peaks = [1] * done
 
     def run(self, steps):
         self.losses += [1.0] * steps
-        return {"seconds": [self.seconds] * steps, "faults": 0, "peak_bytes": 1}
+        self.peaks += [1] * steps
+        return {"seconds": [self.seconds] * steps, "faults": 0}
 
     def rest(self):
         pass

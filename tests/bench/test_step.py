@@ -1,12 +1,16 @@
 """The benchmark of a training step, through the processes it uses, with a model of 212 parameters."""
 
 import contextlib
+import inspect
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +18,11 @@ from torch import nn
 
 from fullstride.bench import step_cases, step_process, step_side, step_stock, step_table
 from fullstride.bench.measure import Spread, Timing
-from fullstride.bench.step import Measured, Ratio, Result
-from fullstride.bench.step_cases import CASES, STOCK_BEST, STOCK_DEFAULT, Case
+from fullstride.bench.step import Measured, Memory, Ratio, Result
+from fullstride.bench.step_cases import CASES, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
 from fullstride.bench.step_models import IGNORED, WORKLOADS, gflop
 from fullstride.bench.step_process import Side, SideFailed, SideLate
+from fullstride.models import llama
 
 TINY = Case("tiny")
 
@@ -75,7 +80,9 @@ def test_a_turn_gives_one_time_and_one_loss_a_step(stock):
     assert all(seconds > 0 for seconds in answer["seconds"])
     assert stock.losses[before:] == answer["losses"]
     assert answer["faults"] >= 0
-    assert answer["peak_bytes"] > 50 << 20  # torch alone is more
+    assert stock.peaks[before:] == answer["peaks"] == sorted(answer["peaks"])
+    assert len(answer["peaks"]) == 3
+    assert answer["peaks"][0] > 50 << 20  # torch alone is more
 
 
 def test_a_resting_process_has_no_running_thread(stock):
@@ -171,6 +178,29 @@ def test_targets_are_those_of_the_cases():
     assert (first.accumulate, second.accumulate, first.precisions) == (1, 8, ("fp32",))
     assert first.targets == CASES[0].targets
     assert step_cases.choose(["mlp"], 3, []) == [Case("mlp", 3)]  # nothing is expected of it
+    assert [case.batch for case in step_cases.choose(["llama"], None, [])] == ["4 x 256", "1 x 1024"]
+    assert step_cases.choose(["llama"], 2, []) == [Case("llama", 2, batch=batch) for batch in ("4 x 256", "1 x 1024")]
+
+
+def test_every_case_is_a_workload():
+    assert {case.config()["model"] for case in CASES} == WORKLOADS.keys() - step_cases.TEST_MODELS
+
+
+def test_the_llama_is_the_one_of_the_recipe():
+    model = WORKLOADS["tiny-llama"].build()
+    assert Path(inspect.getfile(type(model))).samefile(llama.__file__)
+    tokens, targets = WORKLOADS["tiny-llama"].batch(torch.Generator().manual_seed(0))
+    loss = WORKLOADS["tiny-llama"].loss(model, tokens, targets)
+    assert loss.item() == pytest.approx(math.log(64), rel=0.02)  # weights near 0: every token is as likely
+
+
+def test_a_process_of_stock_in_bf16_shows_its_memory(command):
+    text, content = command
+    memory = content["results"][0]["memory"]
+    assert memory["num_steps"] == 3
+    assert list(memory["peaks"])[:2] == ["fullstride fp32", STOCK_DEFAULT]
+    assert memory["peaks"][STOCK_BF16] > 50 << 20
+    assert re.search(r"\n  held at most after 3 steps: fullstride fp32 \d+ MiB, .* autocast bf16 \d+", text)
 
 
 def test_what_was_missed_is_named():
@@ -180,6 +210,22 @@ def test_what_was_missed_is_named():
         "mlp, accumulation 1: fullstride auto: 1000 page faults a step, target below 1000",
         "mlp, accumulation 1: fullstride auto: 300 MiB at most, target below stock default's 200",
     ]
+
+
+def test_memory_above_that_of_stock_in_bf16_is_named():
+    same, more = ({"fullstride auto": mib << 20, STOCK_BF16: 2 << 20} for mib in (2, 3))
+    assert step_table.missed([replace(result(3.0), memory=Memory(3, same))]) == []
+    assert step_table.missed([replace(result(3.0), memory=Memory(3, more))]) == [
+        "mlp, accumulation 1: held at most after 3 steps: fullstride auto 3 MiB, stock autocast bf16 2 MiB"
+        "  target at most stock autocast bf16's MISSED"
+    ]
+
+
+def test_stock_that_cannot_do_bf16_misses_no_target():
+    memory = Memory(3, {"fullstride auto": 3 << 20}, "stock autocast bf16: no answer within 1200 s")
+    found = replace(result(3.0), memory=memory)
+    assert step_table.missed([found]) == []
+    assert step_table.lines(found)[-1].endswith("fullstride auto 3 MiB; stock autocast bf16: no answer within 1200 s")
 
 
 def test_json_holds_numbers_only_even_where_a_loss_is_not_finite():
@@ -274,7 +320,13 @@ def test_masked_words_are_to_be_predicted_and_no_others():
 @pytest.mark.parametrize(
     ("name", "millions", "gflops"),
     # 6 x 49.8 M x 128; 6 x 109.5 M x 1024 and causal attention 14.5; 6 x 109.1 M x 1024 and attention 14.5
-    [("mlp", 49.8, 38.2), ("llama", 109.5, 687.3), ("bert", 109.5, 684.0)],
+    # of 1024 tokens in a row attention is 58.0
+    [
+        ("mlp", 49.8, 38.2),
+        ("llama 4 x 256", 109.5, 687.3),
+        ("llama 1 x 1024", 109.5, 730.8),
+        ("bert", 109.5, 684.0),
+    ],
 )
 def test_the_models_have_the_sizes_of_their_names(name, millions, gflops):
     with torch.device("meta"):

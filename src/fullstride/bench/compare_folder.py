@@ -48,7 +48,7 @@ class Folder:
             "threads": config.threads,
             "options": {"state_precision": config.optimizer.state_precision},
             "unit": task.unit,
-            "num_units": num_samples,
+            "num_units": num_samples * task.units_per_sample,
             "gflop": num_samples * task.flops(model) / 1e9,
         }
         (path / "recipe.json").write_text(json.dumps(facts))

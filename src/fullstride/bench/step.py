@@ -15,11 +15,13 @@ from typing import Any
 
 from . import step_stock
 from .measure import Spread, Timing
-from .step_cases import STOCK_BEST, STOCK_DEFAULT, Case
-from .step_process import Side
+from .step_cases import STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
+from .step_process import Side, SideFailed
 from .step_stock import WARM_UP, Say
 
 TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
+# The second step is the first that has the optimizer's state beside its activations; one more shows that it was all.
+_MEMORY_STEPS, _MEMORY_LIMIT = WARM_UP + 1, 1200.0  # seconds: bf16 without its instructions takes minutes
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,20 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Memory:
+    """The most that each process had held after the same number of steps, stock PyTorch's in bf16 among them."""
+
+    num_steps: int
+    peaks: dict[str, int]  # side -> bytes
+    trouble: str = ""  # why there is none of stock PyTorch in bf16
+
+    @property
+    def limit(self) -> int | None:
+        """What ours may hold."""
+        return self.peaks.get(STOCK_BF16)
+
+
+@dataclass(frozen=True)
 class Result:
     case: Case
     sides: list[Measured]
@@ -62,6 +78,7 @@ class Result:
     trials: list[str]  # what became of every combination of stock PyTorch's settings
     num_losses: int  # steps that all sides took: their losses are compared
     loss_differences: dict[str, float]  # side -> the largest to stock default in one of these steps, relative
+    memory: "Memory | None" = None
 
 
 def run(
@@ -90,8 +107,21 @@ def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str
         answers = _rounds(sides, rounds, quick)
         profiles = {side.name: side.profile() for side in sides if profile}
         measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name)) for side in sides]
+    memory = compare_memory(case, {side.name: side.peaks for side in sides}) if case.bf16_memory else None
     count = min(len(side.losses) for side in measured)
-    return Result(case, measured, ratios_of(case, measured), trials, count, differences(measured, count))
+    return Result(case, measured, ratios_of(case, measured), trials, count, differences(measured, count), memory)
+
+
+def compare_memory(case: Case, peaks: dict[str, list[int]]) -> Memory:
+    """Lets stock PyTorch take a few steps in bf16, however slow it is. peaks: of the others, step by step."""
+    trouble = ""
+    try:
+        with contextlib.closing(Side(STOCK_BF16, case.config(autocast=True), limit=_MEMORY_LIMIT)) as side:
+            side.run(_MEMORY_STEPS, limit=_MEMORY_LIMIT)
+            peaks = peaks | {side.name: side.peaks}
+    except SideFailed as error:
+        trouble = str(error)
+    return Memory(_MEMORY_STEPS, {name: own[_MEMORY_STEPS - 1] for name, own in peaks.items()}, trouble)
 
 
 def start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Side:
@@ -135,7 +165,7 @@ def summarise(
         timing=timing,
         units_per_second=facts["units"] / timing.median,
         faults=statistics.median(answer["faults"] / len(answer["seconds"]) for answer in answers),
-        peak_bytes=answers[-1]["peak_bytes"],
+        peak_bytes=side.peaks[-1],
         gflops=gflops,
         share_of_peak=gflops / peak if peak else None,
         losses=side.losses,

@@ -1,6 +1,7 @@
 """The models of `fullstride bench step`, as an ordinary user writes them in plain PyTorch, and their data.
 
-The process that measures stock PyTorch loads this file by its path: it must not import anything of Fullstride.
+The process that measures stock PyTorch loads this file by its path: it must not import anything of Fullstride. The
+Llama is that of the recipe, whose file is plain PyTorch as well and is loaded in the same way.
 
 The places where losses are computed differ on purpose, as they do among users: the MLP's by nn.CrossEntropyLoss in the
 loop, Llama's inside its forward, BERT's by F.cross_entropy on the logits that its forward returned.
@@ -9,9 +10,14 @@ Data is made from a seed and the number of the step, the same for every side. It
 something: classes have centres, and tokens come with frequencies like those of words.
 """
 
+import importlib.util
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -65,80 +71,21 @@ def classification_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Ten
     return nn.CrossEntropyLoss()(model(inputs), labels)
 
 
-class LlamaAttention(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.query = nn.Linear(width, width, bias=False)
-        self.key = nn.Linear(width, width, bias=False)
-        self.value = nn.Linear(width, width, bias=False)
-        self.output = nn.Linear(width, width, bias=False)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        q = self.query(x).view(batch, length, self.heads, -1).transpose(1, 2)
-        k = self.key(x).view(batch, length, self.heads, -1).transpose(1, 2)
-        v = self.value(x).view(batch, length, self.heads, -1).transpose(1, 2)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        x = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self.output(x.transpose(1, 2).reshape(batch, length, width))
-
-
-class LlamaMLP(nn.Module):
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(width, hidden, bias=False)
-        self.up = nn.Linear(width, hidden, bias=False)
-        self.down = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
-
-
-class LlamaBlock(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
-        super().__init__()
-        self.attention_norm = nn.RMSNorm(width, eps=1e-6)
-        self.attention = LlamaAttention(width, heads)
-        self.mlp_norm = nn.RMSNorm(width, eps=1e-6)
-        self.mlp = LlamaMLP(width, hidden)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cos, sin)
-        return x + self.mlp(self.mlp_norm(x))
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions; the halves of a head are the two coordinates."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat([-second, first], dim=-1) * sin
-
-
-class Llama(nn.Module):
-    def __init__(self, vocabulary: int, width: int, layers: int, heads: int, hidden: int, length: int) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.blocks = nn.ModuleList(LlamaBlock(width, heads, hidden) for _ in range(layers))
-        self.norm = nn.RMSNorm(width, eps=1e-6)
-        self.head = nn.Linear(width, vocabulary, bias=False)
-        self.head.weight = self.tokens.weight
-        frequencies = 10000.0 ** (-torch.arange(0, width // heads, 2) / (width // heads))
-        angles = torch.outer(torch.arange(length).float(), frequencies).repeat(1, 2)
-        self.register_buffer("cos", angles.cos(), persistent=False)
-        self.register_buffer("sin", angles.sin(), persistent=False)
-        self.apply(initialise)
-
-    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        x = self.tokens(tokens)
-        cos, sin = self.cos[: tokens.shape[1]], self.sin[: tokens.shape[1]]  # type: ignore[index]
-        for block in self.blocks:
-            x = block(x, cos, sin)
-        logits = self.head(self.norm(x))
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+@cache
+def llama_file() -> ModuleType:
+    """models/llama.py, without the package around it."""
+    path = Path(__file__).resolve().parents[1] / "models" / "llama.py"
+    spec = importlib.util.spec_from_file_location("llama", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["llama"] = importlib.util.module_from_spec(spec)  # where torch.compile looks for it
+    spec.loader.exec_module(module)
+    return module
 
 
 def llama_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
-    return model(tokens, targets)
+    loss: Tensor = llama_file().loss(model, (tokens, targets))
+    return loss
 
 
 class BertAttention(nn.Module):
@@ -242,13 +189,23 @@ def masked_words(batch: int, length: int, vocabulary: int) -> Callable[[torch.Ge
     return make
 
 
+STORIES110M = {"vocabulary": 32000, "width": 768, "layers": 12, "heads": 12, "kv_heads": 12, "hidden": 2048}
+TINY_LLAMA = {"vocabulary": 64, "width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "hidden": 32}
+
+
+def language(batch: int, length: int, shape: dict[str, int]) -> Workload:
+    num_tokens = batch * length
+    return Workload(
+        lambda: llama_file().build(**shape, context=length),
+        next_words(batch, length, shape["vocabulary"]), llama_loss, lr=3e-4, unit="tokens", num_units=num_tokens,
+        attention_flops=6.0 * length * shape["width"] * shape["layers"] * num_tokens,
+    )  # fmt: skip
+
+
 WORKLOADS = {
     "mlp": Workload(build_mlp, classes(128, 1000, 784), classification_loss, lr=1e-3, unit="samples", num_units=128),
-    "llama": Workload(
-        lambda: Llama(32000, width=768, layers=12, heads=12, hidden=2048, length=256),
-        next_words(4, 256, 32000), llama_loss, lr=3e-4, unit="tokens", num_units=4 * 256,
-        attention_flops=6.0 * 256 * 768 * 12 * (4 * 256),
-    ),
+    "llama 4 x 256": language(4, 256, STORIES110M),
+    "llama 1 x 1024": language(1, 1024, STORIES110M),
     "bert": Workload(
         lambda: Bert(30522, width=768, layers=12, heads=12, hidden=3072, length=512),
         masked_words(8, 128, 30522), masked_loss, lr=1e-4, unit="tokens", num_units=8 * 128,
@@ -257,6 +214,7 @@ WORKLOADS = {
     "tiny": Workload(
         lambda: build_mlp((8, 16, 4)), classes(4, 4, 8), classification_loss, lr=1e-3, unit="samples", num_units=4
     ),
+    "tiny-llama": language(2, 8, TINY_LLAMA),
 }  # fmt: skip
 
 

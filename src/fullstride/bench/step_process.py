@@ -29,7 +29,8 @@ class Side:
 
     def __init__(self, name: str, config: dict[str, Any], limit: float | None = None) -> None:
         self.name = name
-        self.losses: list[float] = []
+        self.losses: list[float] = []  # of each step
+        self.peaks: list[int] = []  # bytes that the process had held at most, after each step
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         self._received = b""
         self._process = subprocess.Popen(
@@ -51,6 +52,7 @@ class Side:
         """Trains; `limit` in seconds."""
         answer = self._ask({"steps": steps}, limit)
         self.losses += answer["losses"]
+        self.peaks += answer["peaks"]
         return answer
 
     def profile(self, steps: int = 2) -> dict[str, Any]:

@@ -7,7 +7,7 @@ Run by its path, so that the process of stock PyTorch never imports Fullstride: 
 as JSON; with "recipe" it is a folder that says what to train (compare_folder.py). It writes one line of facts when the
 model stands, then answers each line it reads with a line:
 
-    {"steps": n}      -> {"seconds": [...], "losses": [...], "faults": of all these steps, "peak_bytes"}
+    {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps}
     {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
 
 An error is a line {"error": text} and the end of the process.
@@ -99,12 +99,13 @@ class Training:
 
     def run(self, steps: int) -> dict[str, Any]:
         data = self.data(steps)  # before the clock starts
-        seconds, losses, faults = [], [], page_faults()
+        seconds, losses, peaks, faults = [], [], [], page_faults()
         for batches, lr in data:
             start = time.perf_counter()
             losses.append(self.step(batches, lr))
             seconds.append(time.perf_counter() - start)
-        return {"seconds": seconds, "losses": losses, "faults": page_faults() - faults, "peak_bytes": peak_bytes()}
+            peaks.append(peak_bytes())
+        return {"seconds": seconds, "losses": losses, "peaks": peaks, "faults": page_faults() - faults}
 
     def profile(self, steps: int) -> dict[str, Any]:
         """Where the time of a step goes: by part of the script, and by operation without those inside it."""

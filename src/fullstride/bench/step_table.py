@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .step import Measured, Ratio, Result
-from .step_cases import MOST_FAULTS, STOCK_BEST, STOCK_DEFAULT
+from .step import Measured, Memory, Ratio, Result
+from .step_cases import MOST_FAULTS, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT
 
 LEGEND = """\
 time of one step, median [lowest..highest] of the rounds, which the sides take in turns, each in its own process;
@@ -33,6 +33,7 @@ def lines(result: Result) -> list[str]:
         f"  losses of the same {result.num_losses} steps, largest difference to {STOCK_DEFAULT}: {differences}"
         + (" (every side draws its own dropout)" if first["dropout"] else "")
     )
+    text += _memory(result.memory) if result.memory else []
     for side in result.sides:
         if side.profile:
             text += _profile(side)
@@ -54,6 +55,8 @@ def missed(results: Sequence[Result]) -> list[str]:
             if side.peak_bytes >= stock.peak_bytes:
                 held = f"{side.peak_bytes >> 20} MiB at most, target below {stock.name}'s {stock.peak_bytes >> 20}"
                 found.append(f"{title}: {side.name}: {held}")
+        if result.case.targets and result.memory and _above(result.memory):
+            found.append(f"{title}: {_memory(result.memory)[0].strip()}")
     return found
 
 
@@ -69,9 +72,10 @@ def as_json(conditions: Mapping[str, Any], results: Sequence[Result]) -> dict[st
             sides.append(entry)
         ratios = [asdict(ratio) | {"met": ratio.met, "ratio": ratio.ratio._asdict()} for ratio in result.ratios]
         entries.append({
-            "model": result.case.model, "accumulate": result.case.accumulate, "sides": sides, "ratios": ratios,
-            "trials": result.trials, "num_losses": result.num_losses,
+            "model": result.case.model, "batch": result.case.batch, "accumulate": result.case.accumulate,
+            "sides": sides, "ratios": ratios, "trials": result.trials, "num_losses": result.num_losses,
             "loss_differences": {name: finite(value) for name, value in result.loss_differences.items()},
+            "memory": asdict(result.memory) if result.memory else None,
         })  # fmt: skip
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
 
@@ -103,6 +107,23 @@ def _ratio(ratio: Ratio) -> str:
     target = "" if ratio.target is None else f"  target {ratio.target:g}x {'met' if ratio.met else 'MISSED'}"
     peer = f"{ratio.peer} (as it comes)" if (ratio.peer, ratio.peer_side) == (STOCK_BEST, STOCK_DEFAULT) else ratio.peer
     return f"{spread.median:.2f}x [{spread.lowest:.2f}..{spread.highest:.2f}] {peer}{target}"
+
+
+def _memory(memory: Memory) -> list[str]:
+    held = ", ".join(f"{name} {peak >> 20} MiB" for name, peak in memory.peaks.items())
+    if memory.limit is None:
+        return [f"  held at most after {memory.num_steps} steps: {held}; {memory.trouble}"]
+    target = f"target at most {STOCK_BF16}'s {'MISSED' if _above(memory) else 'met'}"
+    return [f"  held at most after {memory.num_steps} steps: {held}  {target}"]
+
+
+def _above(memory: Memory) -> list[str]:
+    """Those of ours that held more than stock PyTorch did in bf16."""
+    limit = memory.limit
+    return [
+        name for name, peak in memory.peaks.items()
+        if name.startswith("fullstride") and limit is not None and peak > limit
+    ]  # fmt: skip
 
 
 def _profile(side: Measured) -> list[str]:
