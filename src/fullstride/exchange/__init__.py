@@ -1,0 +1,79 @@
+"""Models of other programs: read and written, weights exact. No torch before something is read.
+
+    llama2c.py          .bin, what llama2.c's run.c loads, with tokenizer.bin
+    huggingface.py      a folder, what transformers loads
+    gguf_files.py       .gguf, what llama.cpp loads
+    exported.py         .safetensors, what `fullstride export` writes (read only)
+    checkpoint.py       what they have in common
+"""
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .checkpoint import Checkpoint
+
+__all__ = ["FORMATS", "Checkpoint", "read", "shape_of", "write"]
+
+FORMATS = {
+    ".bin": "llama2.c, with tokenizer.bin beside it",
+    ".gguf": "llama.cpp and its kin",
+    "": "a folder as Hugging Face has it: config.json, model.safetensors, tokenizer files",
+}
+"""What can be written, by the end of the name."""
+
+_KINDS = "a llama2.c .bin, a Hugging Face folder, a .gguf, or a .safetensors of `fullstride export`"
+
+
+def read(path: Path) -> Checkpoint:
+    """Anything of FORMATS, or a file of `fullstride export`; known by its content, not by its name."""
+    checkpoint: Checkpoint = _kind_of(path).read(path)
+    return checkpoint
+
+
+def shape_of(path: Path) -> dict[str, Any]:
+    """The arguments of models.llama.build, without recompute. No weights are read."""
+    shape: dict[str, Any] = _kind_of(path).shape_of(path)
+    return shape
+
+
+def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Path]:
+    """In the format that the end of the name says, whole or not at all. Returns the files written."""
+    from . import gguf_files, huggingface, llama2c
+
+    formats: dict[str, ModuleType] = {".bin": llama2c, ".gguf": gguf_files, "": huggingface}
+    kind = "" if path.is_dir() else path.suffix
+    if kind not in formats:
+        known = "; ".join(f"{suffix or 'no end'}: {words}" for suffix, words in FORMATS.items())
+        raise ValueError(f"{path}: expected a name that ends with .bin or .gguf, or that of a folder ({known})")
+    written: list[Path] = formats[kind].write(path, checkpoint, replace)
+    return written
+
+
+def _kind_of(path: Path) -> ModuleType:
+    from . import exported, gguf_files, huggingface, llama2c
+
+    if path.is_dir():
+        if not (path / huggingface.CONFIG).is_file():
+            run = (path / "config.yaml").is_file()
+            hint = "it is a run: `fullstride export` writes its weights" if run else f"expected {_KINDS}"
+            raise ValueError(f"{path}: a folder without {huggingface.CONFIG}; {hint}")
+        return huggingface
+    if not path.exists():
+        raise ValueError(f"no file {path}: expected {_KINDS}")
+    with path.open("rb") as file:
+        head = file.read(16)
+    if not head:
+        raise ValueError(f"{path}: an empty file; expected {_KINDS}")
+    if head[:4] == gguf_files.MAGIC:
+        return gguf_files
+    if head[:4] == b"PK\x03\x04" or (head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")):
+        again = "save it with transformers' save_pretrained(), which writes safetensors"
+        raise ValueError(f"{path}: a pickle of PyTorch, which can run any code when it is read; {again}")
+    if path.suffix == ".safetensors":
+        return exported
+    if path.suffix == ".bin":
+        return llama2c
+    if head.lstrip()[:1] == b"{" and path.suffix == ".json":
+        raise ValueError(f"{path}: a part of a Hugging Face folder; give the folder")
+    raise ValueError(f"{path}: no model that is known here; expected {_KINDS}")
