@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import tokens
-from ..tokens import Characters, Tokenizer
+from ..machine.memory import as_size
+from ..tokens import Characters, Tokenizer, bpe
 from . import sources, text_files, token_cache, token_files
 from .text_files import Document
 from .token_files import Span
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 KINDS = ("characters", "bpe")
 _VERSION = 1  # of what is made from the same text and settings
+_MOST_TO_TRAIN = 64 << 20  # bytes of text, evenly taken, for a tokenizer
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,27 @@ def _of_text(path: Path, tokenizer: str, vocabulary: int, valid_share: float) ->
 def _train(kind: str, vocabulary: int, documents: list[Document]) -> Tokenizer:
     if kind == "characters":
         alphabet: set[str] = set()
-        for document in documents:
-            for held_out in (False, True):
-                for part in document.parts(held_out):
-                    alphabet.update(part)
+        for held_out in (False, True):
+            for part in _parts(documents, held_out):
+                alphabet.update(part)
         return Characters(alphabet)
-    raise NotImplementedError
+    size = sum(document.cut for document in documents)
+    logger.info("training %s pieces on %s of text", f"{vocabulary:,}", as_size(min(size, _MOST_TO_TRAIN)))
+    return bpe.train(_some(_parts(documents, False), _MOST_TO_TRAIN / max(size, 1)), vocabulary)
+
+
+def _parts(documents: list[Document], held_out: bool) -> Iterator[str]:
+    return (part for document in documents for part in document.parts(held_out))
+
+
+def _some(parts: Iterator[str], share: float) -> Iterator[str]:
+    """A share of the parts, evenly: sentencepiece keeps all that it trains on in memory, several times over."""
+    seen = taken = 0
+    for part in parts:
+        seen += len(part)
+        if taken < seen * share:
+            taken += len(part)
+            yield part
 
 
 def _make(folder: Path, documents: list[Document], tokenizer: Tokenizer) -> None:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from . import characters
+from . import bpe, characters, llama2c_file
+from .bpe import BPE
 from .characters import Characters
+from .pieces import Pieces
 from .tokenizer import Piece, Tokenizer
 
-__all__ = ["FILES", "Characters", "Piece", "Tokenizer", "find", "load"]
+__all__ = ["BPE", "FILES", "Characters", "Piece", "Pieces", "Tokenizer", "find", "from_pieces", "load"]
 
-FILES = (characters.FILE, "tokenizer.model", "tokenizer.bin")
+FILES = (characters.FILE, bpe.FILE, llama2c_file.FILE)
 
 
 def find(path: Path) -> Path | None:
@@ -27,4 +29,13 @@ def load(path: Path) -> Tokenizer:
         raise FileNotFoundError(f"no tokenizer {found}: there is no such file")
     if found.suffix == ".json":
         return characters.read(found)
+    if found.suffix == ".model":
+        return bpe.read(found)
+    if found.suffix == ".bin":
+        return from_pieces(llama2c_file.read(found), llama2c_file.BOS, llama2c_file.EOS)
     raise ValueError(f"{found}: expected a tokenizer, a file that ends with .json, .model or .bin")
+
+
+def from_pieces(pieces: list[Piece], bos: int, eos: int) -> Tokenizer:
+    """What tokenizer.bin and GGUF hold."""
+    return Pieces(pieces, bos, eos)
