@@ -3,10 +3,12 @@
     recipe.json             the model's plain file and its arguments, optimizer, clipping, accumulation, work of a step
     weights.safetensors     that every side starts from: those that a run of the recipe starts from
     step-12.safetensors     its micro-batches as "0.0", "0.1", "1.0", ...: number, place in the batch; and "lr"
+    valid-0.safetensors     a batch of the held-out data, "0.0" and so on, if it was asked for
 
 Steps are written shortly before they are taken and removed when every side has taken them.
 """
 
+import itertools
 import json
 import os
 import threading
@@ -18,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from .. import models
+from ..data import loader
 from ..data.order import Order
 from ..train.assembly import build_schedule
 from . import step_process
@@ -38,6 +41,7 @@ class Folder:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             model = task.build_model()
+            task.load_weights(model)
         num_samples = config.micro_batch * config.accumulate
         facts = {
             "model_file": str(Path(models.__file__).with_name(f"{stock.model_file}.py")),
@@ -58,16 +62,32 @@ class Folder:
 
     def provide(self, end: int) -> None:
         """Writes the steps before `end` that are not there yet, and rests: the sides need the cores."""
-        for step in range(self._next, end):
-            save_file(self._step(step), self._file(step))
-        self._next = max(self._next, end)
+        self.hold(self._first, max(self._next, end))
         step_process.rest(os.getpid(), but=threading.get_native_id())
 
     def forget(self, end: int) -> None:
         """Removes the steps before `end`."""
-        for step in range(self._first, end):
-            self._file(step).unlink()
-        self._first = max(self._first, end)
+        self.hold(max(self._first, end), max(self._next, end))
+
+    def hold(self, first: int, end: int) -> None:
+        """Has these steps there, and no others."""
+        there, wanted = range(self._first, self._next), range(first, end)
+        for step in there:
+            if step not in wanted:
+                self._file(step).unlink()
+        for step in wanted:
+            if step not in there:
+                save_file(self._step(step), self._file(step))
+        self._first, self._next = first, end
+
+    def provide_valid(self, batch: int, most: int | None = None) -> int:
+        """Writes the held-out data in batches of so many samples, `most` batches of it or all. Returns how many."""
+        count = 0
+        for inputs in itertools.islice(loader.batches(self._task.valid_data, batch), most):
+            tensors = {f"0.{j}": tensor.contiguous() for j, tensor in enumerate(inputs)}
+            save_file(tensors, self.path / f"valid-{count}.safetensors")
+            count += 1
+        return count
 
     def _step(self, step: int) -> dict[str, Tensor]:
         tensors = {"lr": torch.tensor(self._config.optimizer.lr * self._schedule(step), dtype=torch.float64)}

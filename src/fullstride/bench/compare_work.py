@@ -3,6 +3,8 @@
 The process of stock PyTorch loads this file by its path: it must not import anything of Fullstride.
 """
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+
+_IGNORED = -100  # a target that torch's cross-entropy leaves out
 
 
 class Work:
@@ -42,14 +46,25 @@ class Work:
 
     def step(self, number: int) -> tuple[list[tuple[Tensor, ...]], float]:
         """The micro-batches of a step and its learning rate."""
-        # Copies: what is loaded lies in the mapped file, and its pages would be met while the clock runs.
-        loaded = load_file(self.folder / f"step-{number}.safetensors")
-        tensors = {name: tensor.clone() for name, tensor in loaded.items()}
+        tensors = self._tensors(f"step-{number}")
         lr = tensors.pop("lr").item()
         batches: dict[int, list[Tensor]] = {}
         for micro_batch, place in sorted(tuple(map(int, name.split("."))) for name in tensors):
             batches.setdefault(micro_batch, []).append(tensors[f"{micro_batch}.{place}"])
         return [tuple(batch) for batch in batches.values()], lr
+
+    def valid(self) -> Iterator[tuple[tuple[Tensor, ...], int]]:
+        """The held-out data, batch by batch, and of how many targets its loss is the mean."""
+        for number in itertools.count():
+            if not (self.folder / f"valid-{number}.safetensors").exists():
+                return
+            tensors = self._tensors(f"valid-{number}")
+            batch = tuple(tensors[f"0.{place}"] for place in range(len(tensors)))
+            yield batch, int((batch[-1] != _IGNORED).sum())
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        # Copies: what is loaded lies in the mapped file, and its pages would be met while the clock runs.
+        return {key: tensor.clone() for key, tensor in load_file(self.folder / f"{name}.safetensors").items()}
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         loss: Tensor = self.model_file.loss(model, batch)

@@ -28,7 +28,7 @@ class Side:
     """A process of step_side.py. `facts` is what it said of itself when its model stood."""
 
     def __init__(self, name: str, config: dict[str, Any], limit: float | None = None) -> None:
-        self.name = name
+        self.name, self.config = name, config
         self.losses: list[float] = []  # of each step
         self.peaks: list[int] = []  # bytes that the process had held at most, after each step
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
@@ -54,6 +54,11 @@ class Side:
         self.losses += answer["losses"]
         self.peaks += answer["peaks"]
         return answer
+
+    def evaluate(self) -> float:
+        """The mean loss over the held-out data, which Folder.provide_valid() has written."""
+        loss: float = self._ask({"evaluate": 1}, None)["loss"]
+        return loss
 
     def profile(self, steps: int = 2) -> dict[str, Any]:
         return self._ask({"profile": steps}, None)

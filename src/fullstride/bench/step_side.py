@@ -8,6 +8,7 @@ as JSON; with "recipe" it is a folder that says what to train (compare_folder.py
 model stands, then answers each line it reads with a line:
 
     {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps}
+    {"evaluate": 1}   -> {"loss": the mean over the held-out data of the recipe's folder, "count": of its targets}
     {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
 
 An error is a line {"error": text} and the end of the process.
@@ -72,6 +73,7 @@ class Training:
         elif config.get("compile"):
             model = torch.compile(model)  # type: ignore[assignment]
         self.model, self.optimizer = model.train(), optimizer
+        self.plain: nn.Module = getattr(model, "_orig_mod", model)  # to evaluate: nothing is compiled for that alone
 
     def data(self, steps: int) -> list[Data]:
         """Of the next steps."""
@@ -106,6 +108,16 @@ class Training:
             seconds.append(time.perf_counter() - start)
             peaks.append(peak_bytes())
         return {"seconds": seconds, "losses": losses, "peaks": peaks, "faults": page_faults() - faults}
+
+    def evaluate(self, _: int) -> dict[str, Any]:
+        total, count = 0.0, 0
+        self.plain.eval()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            for batch, num_targets in self.work.valid():
+                total += num_targets * self.work.loss(self.plain, batch).item()
+                count += num_targets
+        self.plain.train()
+        return {"loss": total / count, "count": count}
 
     def profile(self, steps: int) -> dict[str, Any]:
         """Where the time of a step goes: by part of the script, and by operation without those inside it."""
@@ -198,8 +210,9 @@ def main() -> int:
             print(json.dumps(training.facts()), file=out)
             for line in sys.stdin:
                 request = json.loads(line)
-                do, steps = (training.profile, "profile") if "profile" in request else (training.run, "steps")
-                print(json.dumps(do(request[steps])), file=out)
+                [(what, argument)] = request.items()
+                do = {"steps": training.run, "evaluate": training.evaluate, "profile": training.profile}[what]
+                print(json.dumps(do(argument)), file=out)
         except Exception as error:
             text = str(error).strip().splitlines() or ["no message"]
             print(json.dumps({"error": f"{type(error).__name__}: {text[0]}"}), file=out)
