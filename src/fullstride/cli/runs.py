@@ -32,12 +32,16 @@ def add(commands: Any) -> None:
 
     export = commands.add_parser(
         "export",
-        help="the weights of a run as one .safetensors file",
-        description="Writes the weights of a checkpoint, exact in fp32 and under the names that the model's"
-        " state_dict() has, into one .safetensors file.",
+        help="the weights of a run as files that other programs read",
+        description="Writes the weights of a checkpoint, exact in fp32: as one .safetensors file, under the names that"
+        " the model's state_dict() has; or, of a Llama, as a .bin for llama2.c with tokenizer.bin beside it, a .gguf for"
+        " llama.cpp, or, if the name has no ending, a folder for Hugging Face's transformers.",
     )
     export.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
-    export.add_argument("--to", metavar="FILE", type=Path, required=True, help="a name that ends with .safetensors")
+    export.add_argument(
+        "--to", metavar="FILE", type=Path, required=True,
+        help="a name that ends with .safetensors; of a Llama also .bin, .gguf, or a folder",
+    )  # fmt: skip
     _add_checkpoint(export)
     export.add_argument("--force", action="store_true", help="replace the file if it is there")
     export.set_defaults(command=_export)
@@ -99,6 +103,10 @@ def _export(options: argparse.Namespace) -> int:
     from ..train import export
 
     with _warnings_alone():
+        if options.to.suffix != ".safetensors":
+            step, files = export.export_as_others(options.folder, options.to, options.checkpoint, options.force)
+            print("\n".join(f"{file}: of step {step}, {as_size(file.stat().st_size)}" for file in files))
+            return 0
         step, num_tensors, size = export.export(options.folder, options.to, options.checkpoint, options.force)
     print(f"{options.to}: {num_tensors} tensors of step {step}, {as_size(size)}")
     return 0
@@ -129,11 +137,10 @@ def _check_which(which: str) -> None:
 
 
 def _check_target(path: Path, force: bool) -> None:
-    if path.suffix != ".safetensors":
-        raise ValueError(f"--to: expected a name that ends with .safetensors, got {path}")
-    if path.exists() and not path.is_file():
+    is_folder = path.suffix == ""
+    if path.exists() and not path.is_file() and not is_folder:
         raise ValueError(f"cannot write {path}: it is not a regular file")
-    if path.exists() and not force:
+    if path.exists() and not force and not (is_folder and path.is_dir() and not any(path.iterdir())):
         raise ValueError(f"{path} is there already: give another name, or --force to replace it")
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}")

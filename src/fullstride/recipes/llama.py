@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..train.config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .llama_task import LlamaTask
 
 _FIELDS = ("width", "layers", "heads", "kv_heads", "hidden", "context")
@@ -128,6 +130,13 @@ class LlamaConfig(Config):
             if any(getattr(self.model, name) is None for name in _FIELDS):
                 config = config._as_in_file()
         return config
+
+    def write_model(self, tensors: "dict[str, Tensor]", run: Path, target: Path, replace: bool) -> list[Path]:
+        from .. import exchange, tokens
+
+        shape = self.model.shape() | {"vocabulary": len(tensors["embedding.weight"])}
+        tokenizer = tokens.load(run) if tokens.find(run) else None
+        return exchange.write(target, exchange.Checkpoint(shape, tensors, tokenizer), replace)
 
     def _as_in_file(self) -> "LlamaConfig":
         from .. import exchange

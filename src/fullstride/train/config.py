@@ -7,9 +7,12 @@ This file imports neither torch nor the parser of the command line.
 
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .task import Task
 
 C = TypeVar("C", bound="Config")
@@ -186,6 +189,10 @@ class Config:
     def located(self: C) -> C:
         """With paths that mean the same from every folder: the run may be resumed in another one."""
         return self
+
+    def write_model(self, tensors: "dict[str, Tensor]", run: Path, target: Path, replace: bool) -> list[Path]:
+        """The weights of this config's run in the format of another program, which the target's name tells."""
+        raise ValueError(f"--to: expected a name that ends with .safetensors, got {target}")
 
     def replace(self: C, **changes: object) -> C:
         """config.replace(steps=500, optimizer={"lr": 1e-3}): a section takes those of its fields that change."""

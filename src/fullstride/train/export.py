@@ -1,4 +1,4 @@
-"""The weights of a checkpoint as one .safetensors file that other programs read."""
+"""The weights of a checkpoint as one .safetensors file, or as what a program knows that the recipe's model came from."""
 
 import contextlib
 import os
@@ -6,8 +6,15 @@ from pathlib import Path
 
 from torch import Tensor
 
-from . import evaluation
+from . import config_files, evaluation
 from .run_folder import RunFolder
+
+
+def export_as_others(run: Path, target: Path, which: str = "best", replace: bool = False) -> tuple[int, list[Path]]:
+    """In a format that the recipe knows and the target's name tells. Returns the step and the files written."""
+    config = config_files.from_yaml(RunFolder.read(run).config_yaml, f"{run}/config.yaml")
+    snapshot = evaluation.find(run, which)
+    return snapshot.step, config.write_model(snapshot.tensors["model"], run, target, replace)
 
 
 def export(run: Path, target: Path, which: str = "best", replace: bool = False) -> tuple[int, int, int]:
