@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from . import activation, cross_entropy, dropout, embedding, fuse, layer_norm, multihead_attention, rms_norm
+from . import activation, cross_entropy, dropout, embedding, fuse, layer_norm, multihead_attention, rms_norm, rotary
 from .linear import Linear
 
 
@@ -46,22 +46,25 @@ class Outcome:
 
 
 def swap(model: nn.Module) -> list[Outcome]:
-    """Makes every module fast that is known. One outcome a module that was, or that has a reason why not."""
+    """Makes every module fast that is known. One outcome a module that was, or that has a reason why not.
+
+    Children before parents, which may fuse what their children were found to be.
+    """
     outcomes = []
-    for name, module in list(model.named_modules()):
+    for name, module in reversed(list(model.named_modules())):
         kind = type(module).__name__
         done, left = _swap_class(module)
         if not done and not left:
             done, left = _swap_forward(module)
         if done or left:
             outcomes.append(Outcome(name or "(the model)", kind, done, left))
-    return outcomes
+    return outcomes[::-1]
 
 
 def unswap(model: nn.Module) -> None:
     for module in model.modules():
         fuse.unfuse(module)
-        if isinstance(module.__dict__.get("forward"), rms_norm.NormForward):
+        if isinstance(module.__dict__.get("forward"), (rms_norm.NormForward, rotary.RotaryForward)):
             del module.forward
         ordinary = ORDINARY.get(type(module))
         if ordinary is not None:
@@ -93,6 +96,12 @@ def _swap_forward(module: nn.Module) -> tuple[str, str]:
             return "", "computes something else than RMSNorm"
         module.forward = rms_norm.NormForward(module)
         return "ops.rms_norm", ""
+    if rotary.looks_like(module):
+        way = None if "forward" in module.__dict__ else rotary.way_of(module)
+        if way is None:
+            return "", rotary.NOT_ROTARY
+        module.forward = rotary.RotaryForward(module, way)
+        return "ops.rope, interleaved" if way.interleaved else "ops.rope", ""
     fused = fuse.fuse(module)
     if isinstance(fused, fuse.Fused):
         return fused.what, ""
