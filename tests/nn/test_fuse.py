@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, prune
+from torch.utils.checkpoint import checkpoint
 
-from fullstride.nn import rewrite
+from fullstride.nn import residual_norm, rewrite, swap
 from fullstride.nn.fuse import Fused, NotFused, Sequential, fuse, unfuse
 
 SCALE = 2.0
@@ -75,6 +76,64 @@ class WithDropout(TwoLayers):
         return self.b(F.dropout(F.relu(self.a(x)), self.p, self.training))
 
 
+class Norms(nn.Module):
+    def __init__(self, norm=nn.RMSNorm):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = norm(8), norm(8)
+        self.mix = nn.Linear(8, 8)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+class Residual(Norms):
+    """Both sums are used again."""
+
+    def forward(self, x):
+        x = x + self.mix(x)
+        x = torch.add(x, self.mix(self.first(x)))
+        return x, self.second(x)
+
+
+class ResidualThenNorm(Norms):
+    """As in BERT: the sum is used by its norm alone."""
+
+    def forward(self, x):
+        x = self.first(x + self.mix(x))
+        return self.second(self.mix(x).add(x))
+
+
+class LayerNormResidual(Residual):
+    def __init__(self):
+        super().__init__(nn.LayerNorm)
+
+
+class LayerNormThen(ResidualThenNorm):
+    def __init__(self):
+        super().__init__(nn.LayerNorm)
+
+
+class EpsOfDtype(Residual):
+    def __init__(self):
+        super().__init__(lambda width: nn.RMSNorm(width, eps=None))
+
+
+class WithoutWeights(Residual):
+    def __init__(self):
+        super().__init__(lambda width: nn.LayerNorm(width, elementwise_affine=False))
+
+
+class InMethod(Norms):
+    """forward branches and leaves what can be fused to a method."""
+
+    def forward(self, x):
+        return self.normed(x, self.mix(x)) if x.dim() else x
+
+    def normed(self, x, update):
+        return self.first(x + update)
+
+
 EXACT = {
     ModuleActivation: "Linear + GELU",
     Functions: "Linear + ReLU, Linear + SiLU",
@@ -83,6 +142,13 @@ EXACT = {
     Gated: "SwiGLU",
     Halves: "GEGLU",
     WithDropout: "Linear + ReLU",
+    Residual: "2 x residual + RMSNorm",
+    ResidualThenNorm: "2 x residual + RMSNorm",
+    LayerNormResidual: "2 x residual + LayerNorm",
+    LayerNormThen: "2 x residual + LayerNorm",
+    EpsOfDtype: "2 x residual + RMSNorm",
+    WithoutWeights: "2 x residual + LayerNorm",
+    InMethod: "residual + RMSNorm",
 }
 
 
@@ -169,8 +235,10 @@ def outcome(model, x, rng=0):
     x = x.clone().requires_grad_()
     model.zero_grad()
     y = model(x)
-    y.square().sum().backward()
-    return [y.detach(), x.grad, *(p.grad for p in model.parameters() if p.grad is not None)]
+    results = y if isinstance(y, tuple) else (y,)
+    sum(result.square().sum() for result in results).backward()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    return [*(result.detach() for result in results), x.grad, *gradients]
 
 
 def assert_same(ours, theirs):
@@ -183,14 +251,17 @@ def assert_same(ours, theirs):
 def calls(monkeypatch):
     """The names of the fused functions that have run."""
     seen = []
-    for name in ("linear", "glu", "bias_act"):
-        original = getattr(rewrite, name)
+    for module, name in (
+        (rewrite, "linear"), (rewrite, "glu"), (rewrite, "bias_act"),
+        (residual_norm, "rms_norm"), (residual_norm, "layer_norm"),
+    ):  # fmt: skip
+        original = getattr(module, name)
 
         def record(*args, _name=name, _original=original, **kwargs):
             seen.append(_name)
             return _original(*args, **kwargs)
 
-        monkeypatch.setattr(rewrite, name, record)
+        monkeypatch.setattr(module, name, record)
     return seen
 
 
@@ -533,3 +604,138 @@ def test_the_fused_sequence_pickles():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     fuse(model)
     assert type(pickle.loads(pickle.dumps(model))) is Sequential
+
+
+# ---- a sum and the norm behind it ----------------------------------------------------------------------------
+
+
+def test_the_norm_reads_the_sum_before_somebody_writes_to_it(x):
+    class Model(Norms):
+        def forward(self, x):
+            s = x + self.mix(x)
+            s.mul_(2)
+            return self.first(s)
+
+    model = Model()
+    assert fuse(model).reason
+    assert "forward" not in model.__dict__
+
+
+def test_a_scaled_sum_and_a_sum_with_a_number_are_left_alone(x):
+    class Model(Norms):
+        def forward(self, x):
+            return self.first(torch.add(x, self.mix(x), alpha=2)) + self.second(x + 1)
+
+    assert isinstance(fuse(Model()), NotFused)
+
+
+def test_a_norm_over_two_dimensions_is_left_alone():
+    model = Residual()
+    model.first = nn.RMSNorm((3, 8))
+    assert fuse(model) == Fused("residual + RMSNorm")
+
+
+def test_a_sum_may_broadcast(x, calls):
+    model = Residual()
+    model.mix = nn.Linear(8, 1)
+    expected = outcome(model, x)
+    assert isinstance(fuse(model), Fused)
+    assert_same(outcome(model, x), expected)
+    assert not calls
+
+
+def hook_norm(model):
+    model.first.register_forward_hook(lambda module, args, y: 2 * y)
+
+
+def replace_norm(model):
+    model.first = nn.LayerNorm(8)
+
+
+def prune_norm(model):
+    prune.l1_unstructured(model.first, "weight", amount=0.5)
+
+
+def change_eps(model):
+    model.first.eps = 1.0
+
+
+def freeze_norm(model):
+    model.first.requires_grad_(False)
+
+
+def own_norm(model):
+    model.first.forward = lambda x: -x
+
+
+@pytest.mark.parametrize(
+    "change", [hook_norm, replace_norm, prune_norm, change_eps, freeze_norm, own_norm],
+    ids=lambda change: change.__name__,
+)  # fmt: skip
+def test_changes_of_a_norm_after_fusing_are_respected(change, x):
+    model, plain = Residual(), Residual()
+    assert isinstance(fuse(model), Fused)
+    change(model)
+    change(plain)
+    assert_same(outcome(model, x), outcome(plain, x))
+
+
+@pytest.mark.parametrize("model", [Residual(), LayerNormThen()], ids=lambda model: type(model).__name__)
+def test_a_bf16_update_is_added_to_an_fp32_stream_as_torch_does(model, x, calls):
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = outcome(model, x)
+        fuse(model)
+        ours = outcome(model, x)
+    assert [a.dtype for a in ours] == [b.dtype for b in expected]
+    for a, b in zip(ours, expected, strict=True):
+        assert (a.float() - b.float()).norm() <= 2**-6 * b.float().norm()
+    assert len(calls) == 2
+
+
+def test_no_gradient_at_all_is_fine(x, calls):
+    model = Residual()
+    fuse(model)
+    with torch.no_grad():
+        assert_same(model(x), Residual.forward(model, x))
+    assert calls
+
+
+def test_the_norm_of_another_class_is_fused_once_it_is_known(x, calls):
+    class MyRMSNorm(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.weight, self.eps = nn.Parameter(torch.ones(width)), 1e-6
+
+        def forward(self, x):
+            return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps)
+
+    model = Residual(MyRMSNorm)
+    expected = outcome(model, x)
+    outcomes = swap.swap(model)
+    assert "2 x residual + RMSNorm" in [o.done for o in outcomes]
+    assert_same(outcome(model, x), expected)
+    assert calls == ["rms_norm", "rms_norm"]
+
+
+def test_checkpointing_a_layer_gives_the_same_bits(x):
+    model = Residual()
+    fuse(model)
+    expected = outcome(model, x)
+
+    def again(x):
+        return checkpoint(model, x, use_reentrant=False)
+
+    again.zero_grad, again.parameters = model.zero_grad, model.parameters
+    for ours, theirs in zip(outcome(again, x), expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_methods_that_forward_calls_copy_with_their_module(x, calls):
+    model = InMethod()
+    fuse(model)
+    twin = copy.deepcopy(model)
+    assert twin.__dict__["normed"].module is twin
+    twin(x)
+    assert calls == ["rms_norm"]
+    unfuse(twin)
+    assert "normed" not in twin.__dict__

@@ -1,25 +1,24 @@
-"""Linear layers that take the activation behind them in, and gated MLPs: in nn.Sequential, and in a module's own code.
+"""What one pass does instead of several: in nn.Sequential, and in a module's own code.
 
     activation(x W^T + b)                one pass over the result instead of two or three, and nothing kept but x W^T
     activation(x Wg^T) * (x Wu^T)        SwiGLU, GEGLU
+    norm(a + b)                          RMSNorm and LayerNorm behind a residual sum
 
 Parameters, keys of the state_dict and submodules stay as they are; a module that has hooks is called as ever.
 """
 
+import dis
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from .graph import GraphForward, make_plan
-from .kinds import activation_of, has_global_hooks, is_bare, is_linear
+from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
 from .rewrite import PLAIN, linear_activation, linear_name
 from .straight_line import Inexact
-
-_METHODS = ("_ff_block", "ff_chunk")
-"""Methods that hold the activation, in torch.nn.TransformerEncoderLayer and DecoderLayer, and in Hugging Face's
-DistilBERT and ALBERT, where forward itself branches. In all other classes: forward."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Fused:
 
 @dataclass(frozen=True)
 class NotFused:
-    reason: str  # empty when it has no linear layer with an activation
+    reason: str  # empty when it has nothing that could be fused
 
 
 class Sequential(nn.Sequential):
@@ -64,30 +63,61 @@ def fuse(module: nn.Module) -> Fused | NotFused:
     """Fuses what the module's own code runs one after the other; its submodules' code is theirs. unfuse() undoes it."""
     if type(module) is nn.Sequential:
         return _fuse_sequential(module)
-    name = next((name for name in _METHODS if hasattr(type(module), name)), "forward")
-    if not _may_activate(module, name):
+    outcome = _fuse_method(module, "forward")
+    if isinstance(outcome, Fused) or "forward" in module.__dict__:
+        return outcome
+    parts = [_fuse_method(module, name) for name in _methods_of_forward(type(module))]
+    done = [part.what for part in parts if isinstance(part, Fused)]
+    return Fused(", ".join(done)) if done else outcome
+
+
+def _fuse_method(module: nn.Module, name: str) -> Fused | NotFused:
+    code = getattr(getattr(type(module), name), "__code__", None)
+    may_sum = _may_sum(module, code)
+    if not may_sum and not _may_activate(module, code):
         return NotFused("")
     if name in module.__dict__:
         return NotFused(f"its {name} was replaced")
     try:
         plan = make_plan(module, name)
     except Inexact as inexact:
-        return NotFused(str(inexact) if any(map(is_linear, module.children())) else "")
+        return NotFused(str(inexact) if may_sum or any(map(is_linear, module.children())) else "")
     module.__dict__[name] = GraphForward(module, name, plan)
     return Fused(plan.what)
 
 
-def _may_activate(module: nn.Module, name: str) -> bool:
+def _methods_of_forward(kind: type[nn.Module]) -> list[str]:
+    """Methods that a forward which branches leaves parts to: _ff_block in torch.nn.TransformerEncoderLayer, ff_chunk
+    in Hugging Face's DistilBERT and ALBERT."""
+    code = getattr(kind.forward, "__code__", None)
+    names = () if code is None else code.co_names
+    return [name for name in names if isinstance(getattr(kind, name, None), FunctionType) and name not in _OF_EVERY]
+
+
+_OF_EVERY = frozenset(dir(nn.Module))
+
+
+def _may_activate(module: nn.Module, code: CodeType | None) -> bool:
     """A quick look, so that not every module of a model is traced and explained."""
     if any(map(activation_of, module.children())):
         return True
     if not any(map(is_linear, module.children())):
         return False
-    code = getattr(getattr(type(module), name), "__code__", None)
     functions = (F.relu, torch.relu, F.gelu, F.silu)
     return any(value in functions for value in vars(module).values() if callable(value)) or (
         code is not None and not {"relu", "relu_", "gelu", "silu"}.isdisjoint(code.co_names)
     )
+
+
+def _may_sum(module: nn.Module, code: CodeType | None) -> bool:
+    """Whether it holds a norm and adds something."""
+    if code is None or not any(map(norm_of, module.children())):
+        return False
+    steps = dis.get_instructions(code)
+    return "add" in code.co_names or any((step.opname, step.argrepr) in _ADDITIONS for step in steps)
+
+
+_ADDITIONS = (("BINARY_OP", "+"), ("BINARY_ADD", ""))  # the second: before CPython 3.11
 
 
 def _fuse_sequential(module: nn.Sequential) -> Fused | NotFused:
@@ -106,6 +136,6 @@ def unfuse(module: nn.Module) -> None:
     """Gives the module its own code back. Nothing happens to one that was not fused."""
     if type(module) is Sequential:
         module.__class__ = nn.Sequential  # type: ignore[assignment]
-    for name in ("forward", *_METHODS):
-        if isinstance(module.__dict__.get(name), GraphForward):
+    for name, value in list(module.__dict__.items()):
+        if isinstance(value, GraphForward):
             del module.__dict__[name]

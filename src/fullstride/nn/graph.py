@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .kinds import activation_of, has_global_hooks, is_bare, is_linear
+from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
 from .rewrite import PLAIN, Rewriter
 from .straight_line import Inexact, reads
 
@@ -70,6 +70,7 @@ class Plan:
     num_inputs: int
     layers: dict[str, nn.Module]
     activations: dict[str, tuple[nn.Module, str]]
+    norms: dict[str, tuple[nn.Module, str]]
     plain: dict[str, Any]
     what: str
 
@@ -81,6 +82,9 @@ class Plan:
                 return False
         for child, (act, activation) in self.activations.items():
             if module._modules.get(child) is not act or activation_of(act) != activation or not is_bare(act):
+                return False
+        for child, (norm, kind) in self.norms.items():
+            if module._modules.get(child) is not norm or norm_of(norm) != kind or not is_bare(norm):
                 return False
         for attribute, value in self.plain.items():
             now = module.__dict__.get(attribute)
@@ -95,7 +99,7 @@ def make_plan(module: nn.Module, name: str = "forward") -> Plan:
     rewriter = Rewriter(module, graph)
     rewriter.run()
     if not rewriter.what:
-        raise Inexact("no activation after a linear layer, and no gate")
+        raise Inexact("no activation after a linear layer, no gate, no norm after a sum")
     for node in graph.nodes:
         node.type = None  # annotations may be strings, which are no code
     code = graph.python_code("self")
@@ -103,7 +107,8 @@ def make_plan(module: nn.Module, name: str = "forward") -> Plan:
     exec(code.src, names)
     num_inputs = sum(node.op == "placeholder" for node in graph.nodes)
     return Plan(
-        names["forward"], getattr(type(module), name), num_inputs, rewriter.layers, rewriter.activations, plain,
+        names["forward"], getattr(type(module), name), num_inputs, rewriter.layers, rewriter.activations,
+        rewriter.norms, plain,
         ", ".join(what if count == 1 else f"{count} x {what}" for what, count in rewriter.what.items()),
     )  # fmt: skip
 

@@ -1,7 +1,9 @@
-"""What a module is to fusion: a linear layer, an activation, and whether calling it does nothing but its formula."""
+"""What a module is to fusion (linear layer, norm, activation), and whether calling it does nothing but its formula."""
 
 import torch.nn.modules.module as module_globals
 from torch import nn
+
+from .rms_norm import NormForward
 
 TRANSFORMERS_ACTIVATIONS = {
     "GELUActivation": "gelu",
@@ -29,6 +31,18 @@ def is_linear(module: object) -> bool:
     if not isinstance(module, nn.Linear) or _stock_type(module) is not nn.Linear:
         return False
     return "weight" in module._parameters and "bias" in module._parameters  # pruning replaces them by tensors
+
+
+def norm_of(module: object) -> str | None:
+    """"RMSNorm" or "LayerNorm" if it is one over the last dimension, for residual_norm.py; else None."""
+    if not isinstance(module, nn.Module):
+        return None
+    if isinstance(module, (nn.RMSNorm, nn.LayerNorm)):
+        kind = _stock_type(module)
+        is_known = kind in (nn.RMSNorm, nn.LayerNorm) and {"weight", "bias"} >= module._parameters.keys() >= {"weight"}
+        return kind.__name__ if is_known and len(module.normalized_shape) == 1 else None
+    forward = module.__dict__.get("forward")
+    return "RMSNorm" if isinstance(getattr(forward, "inner", forward), NormForward) else None
 
 
 def activation_of(module: object) -> str | None:

@@ -3,6 +3,7 @@
     activation(linear(x))       ->  ops.linear with the activation
     activation(gate) * up       ->  ops.glu; of both halves of one tensor, too
     activation(x)               ->  ops.bias_act, for the activations that torch composes or runs in several passes
+    norm(a + b)                 ->  ops.rms_norm or ops.layer_norm with a residual; the sum may be used again
 
 An operation is moved only where no other can have written to its argument in between.
 """
@@ -20,13 +21,15 @@ from ..ops._activations import activate
 from ..ops.bias_act import bias_act
 from ..ops.glu import GATES, glu
 from ..ops.linear import linear
-from .kinds import activation_of, is_linear
+from .kinds import activation_of, is_linear, norm_of
+from .residual_norm import residual_norm
 
 PLAIN = (Tensor, nn.Parameter)
 _NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)", "silu": "SiLU"}
 _GATE_NAMES = {"gelu": "GEGLU", "gelu_tanh": "GEGLU (tanh)", "silu": "SwiGLU"}
 _PRODUCTS = (operator.mul, torch.mul, "mul")
 _CHUNKS = (torch.chunk, "chunk")
+_SUMS = (operator.add, torch.add, "add")
 
 
 def linear_activation(layer: nn.Module, x: Tensor, activation: str) -> Tensor:
@@ -55,6 +58,10 @@ def activated(x: Any, activation: str) -> Any:
     return activate(x, activation)
 
 
+_PURE = (gated, gated_halves, residual_norm, operator.getitem, *_PRODUCTS, *_SUMS, *_CHUNKS)
+"""Functions and methods that write to no tensor."""
+
+
 def linear_name(activation: str) -> str:
     return f"Linear + {_NAMES[activation]}"
 
@@ -66,10 +73,11 @@ class Rewriter:
         self.module, self.graph = module, graph
         self.layers: dict[str, nn.Module] = {}  # bypassed linear layers by name
         self.activations: dict[str, tuple[nn.Module, str]] = {}  # bypassed activations by name
+        self.norms: dict[str, tuple[nn.Module, str]] = {}  # bypassed norms by name
         self.what: Counter[str] = Counter()
 
     def run(self) -> None:
-        for fuse in (self._gate, self._linear, self._alone):
+        for fuse in (self._gate, self._linear, self._alone, self._residual):
             for node in list(self.graph.nodes):
                 fuse(node)
         self.graph.lint()
@@ -126,6 +134,28 @@ class Rewriter:
             self._drop(node)
             self.what[_NAMES[activation]] += 1
 
+    def _residual(self, norm: fx.Node) -> None:
+        """norm(a + b). The norm moves up to the sum: nothing in between may write to that."""
+        kind, total = self._norm(norm), norm.args[0] if norm.args else None
+        if kind is None or not isinstance(total, fx.Node) or _called(total) not in _SUMS:
+            return
+        if len(total.args) != 2 or total.kwargs or not all(isinstance(x, fx.Node) for x in total.args):
+            return
+        if not self._pure_between(total, norm):
+            return
+        name = str(norm.target)
+        with self.graph.inserting_before(total):
+            args = (self.graph.get_attr(name), *total.args)
+            both = self.graph.call_function(residual_norm, args)
+            norm.replace_all_uses_with(self.graph.call_function(operator.getitem, (both, 0)))
+            total.replace_all_uses_with(self.graph.call_function(operator.getitem, (both, 1)))
+        self.graph.erase_node(norm)
+        self.graph.erase_node(total)
+        child = self.module._modules[name]
+        assert child is not None
+        self.norms[name] = (child, kind)
+        self.what[f"residual + {kind}"] += 1
+
     def _insert(self, node: fx.Node, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Calls the function in the place of the node, which nobody uses any more."""
         with self.graph.inserting_before(node):
@@ -170,6 +200,11 @@ class Rewriter:
             return False
         return is_linear(self.module._modules[str(node.target)])
 
+    def _norm(self, node: fx.Node) -> str | None:
+        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+            return None
+        return norm_of(self.module._modules[str(node.target)])
+
     def _pure_between(self, first: fx.Node, last: fx.Node) -> bool:
         """Whether no operation after the first and before the last writes to tensors. Of other modules nobody knows."""
         node = first.next
@@ -177,7 +212,7 @@ class Rewriter:
             if not (
                 self._is_linear(node)
                 or node.op == "get_attr"
-                or _called(node) in (gated, gated_halves, operator.getitem, *_PRODUCTS, *_CHUNKS)
+                or (_called(node) in _PURE and "out" not in node.kwargs)
                 or (self._activation(node) and not self._is_in_place(node))
             ):
                 return False

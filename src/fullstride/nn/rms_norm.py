@@ -18,8 +18,7 @@ _EPS_NAMES = ("variance_epsilon", "eps", "epsilon")
 
 class RMSNorm(nn.RMSNorm):
     def forward(self, x: Tensor) -> Tensor:
-        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
-        return rms_norm(x, self.weight, eps)
+        return rms_norm(x, self.weight, eps_for(self, x.dtype))
 
 
 def why_not(module: nn.RMSNorm) -> str | None:
@@ -57,6 +56,12 @@ def eps_of(module: nn.Module) -> Any:
         if isinstance(eps, float):
             return eps
     return None
+
+
+def eps_for(module: nn.Module, dtype: torch.dtype) -> float:
+    """Of torch's class, where None means that of the dtype, or of another one."""
+    eps: float | None = module.eps if isinstance(module, nn.RMSNorm) else eps_of(module)
+    return torch.finfo(dtype).eps if eps is None else eps
 
 
 @torch.no_grad()
