@@ -100,11 +100,13 @@ class Llama(nn.Module):
         self.initialise()
 
     def initialise(self) -> None:
-        """Normal with deviation 0.02; what is added to the stream is smaller the more layers add to it."""
+        """Normal, 0.6 / sqrt(width) wide, which is 0.02 for 768 and learns faster than that in narrow models; what is
+        added to the stream is smaller the more layers add to it."""
+        deviation = 0.6 / math.sqrt(self.embedding.embedding_dim)
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
                 into_stream = name.endswith(("output.weight", "down.weight"))
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * len(self.layers)) if into_stream else 0.02)
+                nn.init.normal_(parameter, std=deviation / math.sqrt(2 * len(self.layers)) if into_stream else deviation)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> logits (B, T, vocabulary); or, given the token that follows each, the mean loss."""
@@ -117,16 +119,20 @@ class Llama(nn.Module):
                 x, update = checkpoint(layer, x, update, cos, sin, use_reentrant=False)
             else:
                 x, update = layer(x, update, cos, sin)
-        logits = self.head(self.norm(x + update))
+        logits = self.head(self.normed(x, update))
         if targets is None:
             return logits
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
+    def normed(self, x: Tensor, update: Tensor) -> Tensor:
+        """What the head reads: the last sum, beside its norm as in a layer."""
+        return self.norm(x + update)
+
 
 def rotary_tables(context: int, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
     """cos and sin, (context, head_dim / 2): angle = position * base^(-2i / head_dim), computed in fp64."""
-    frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64, device="cpu") / head_dim)
-    angles = torch.outer(torch.arange(context, dtype=torch.float64, device="cpu"), frequencies)
+    frequencies = base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    angles = torch.outer(torch.arange(context, dtype=torch.float64), frequencies)
     return angles.cos().float(), angles.sin().float()
 
 
