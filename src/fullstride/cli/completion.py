@@ -30,6 +30,7 @@ class Command:
     words: tuple[str, ...]  # what its argument can be; with fields, the recipes
     takes_run: bool
     takes_fields: bool
+    takes_file: bool  # or a run
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ def _command(name: str, help: str, parser: argparse.ArgumentParser, recipes: tup
     options: list[Option] = []
     words: tuple[str, ...] = ()
     takes_fields, takes_run = bool(parser.get_default("takes_fields")), False
+    takes_file = False
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             words = tuple(action.choices)
@@ -89,8 +91,8 @@ def _command(name: str, help: str, parser: argparse.ArgumentParser, recipes: tup
                 options += [option for option in map(_option, inner._actions) if option not in options]
         elif action.option_strings:
             options.append(_option(action))
-        elif action.metavar == "RUN":
-            takes_run = True
+        elif action.metavar in ("RUN", "RUN_OR_FILE"):
+            takes_run, takes_file = True, action.metavar != "RUN"
         elif action.choices:
             words = tuple(action.choices)
         elif name == "data":
@@ -99,7 +101,7 @@ def _command(name: str, help: str, parser: argparse.ArgumentParser, recipes: tup
             words = sources.NAMES
     return Command(
         name, help, tuple({o.name: o for o in options}.values()), recipes if takes_fields else words, takes_run,
-        takes_fields,
+        takes_fields, takes_file,
     )  # fmt: skip
 
 

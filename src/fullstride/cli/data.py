@@ -12,7 +12,7 @@ def add(commands: Any) -> None:
         description="Fetches a data set, checks it, and puts it where the recipes look for it; again, if need be."
         " Without a name it lists what there is.",
     )
-    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist")
+    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist or shakespeare")
     data.add_argument(
         "--path", "--folder", metavar="DIR", type=Path,
         help="where to put it (default: $FULLSTRIDE_DATA/NAME or ~/.cache/fullstride/data/NAME)",
@@ -24,7 +24,8 @@ def _data(options: argparse.Namespace) -> int:
     from ..data import sources
 
     if options.name is None:
-        print("\n".join(f"  {name}  {sources.DESCRIPTIONS[name]}" for name in sources.NAMES))
+        width = max(map(len, sources.NAMES))
+        print("\n".join(f"  {name:{width}}  {sources.DESCRIPTIONS[name]}" for name in sources.NAMES))
         return 0
     print(sources.prepare(options.name, options.path or sources.default_folder(options.name)))
     return 0

@@ -34,8 +34,8 @@ def add(commands: Any) -> None:
         "export",
         help="the weights of a run as files that other programs read",
         description="Writes the weights of a checkpoint, exact in fp32: as one .safetensors file, under the names that"
-        " the model's state_dict() has; or, of a Llama, as a .bin for llama2.c with tokenizer.bin beside it, a .gguf for"
-        " llama.cpp, or, if the name has no ending, a folder for Hugging Face's transformers.",
+        " the model's state_dict() has; or, of a Llama, as a .bin for llama2.c with tokenizer.bin beside it, a .gguf"
+        " for llama.cpp, or, if the name has no ending, a folder for Hugging Face's transformers.",
     )
     export.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
     export.add_argument(

@@ -68,7 +68,8 @@ def _bash(table: Table) -> str:
             lines.append(f'      if [[ $cur != -* && -z $argument$config ]]; then words="{_join(command.words)}"')
             lines.append(f'      else words="{options}{fields}"; fi ;;')
         elif command.takes_run:
-            lines.append("      if [[ $cur != -* && -z $argument ]]; then _fullstride_runs; return; fi")
+            files = "_fullstride_files f; " if command.takes_file else ""
+            lines.append(f"      if [[ $cur != -* && -z $argument ]]; then _fullstride_runs; {files}return; fi")
             lines.append(f'      words="{options}" ;;')
         else:
             lines.append(f'      if [[ $cur != -* && -z $argument ]]; then words="{_join(command.words)}"')
@@ -127,7 +128,7 @@ def _zsh(table: Table) -> str:
         lines.append(f"    {command.name})")
         first = f"compadd -- {_join(command.words)}" if command.words else "_message 'no argument'"
         if command.takes_run:
-            first = "_fullstride_runs"
+            first = "_fullstride_runs; _files" if command.takes_file else "_fullstride_runs"
         config = "$config" if command.takes_fields else ""
         lines.append(f"      if [[ $current != -* && -z $argument{config} ]]; then {first}; return; fi")
         lines.append(f"      found=({_described(command.options)}); _describe -o option found")
@@ -180,7 +181,8 @@ def _fish(table: Table) -> str:
         lines.append(f"complete -c fullstride -n '{nothing}' -a {command.name} -d {_fish_quoted(command.help)}")
         free = f"__fullstride_at {command.name} 0"
         if command.takes_run:
-            lines.append(f"complete -c fullstride -n '{free}' -a '(__fullstride_runs)'")
+            files = " -F" if command.takes_file else ""
+            lines.append(f"complete -c fullstride -n '{free}'{files} -a '(__fullstride_runs)'")
         elif command.words:
             lines.append(f"complete -c fullstride -n '{free}' -a '{_join(command.words)}'")
         lines += [_fish_option(f"__fullstride_at {command.name}", option) for option in command.options]

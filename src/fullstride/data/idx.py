@@ -4,13 +4,14 @@ The sizes are big-endian numbers of four bytes; the first is the number of recor
 """
 
 import gzip
-import os
 import struct
 import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from . import files
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -66,16 +67,7 @@ def encode(records: NDArray[np.uint8]) -> bytes:
 
 
 def write(path: Path, records: NDArray[np.uint8]) -> None:
-    """All of the file or nothing, also if the power fails."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            file.write(encode(records))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    files.write(path, encode(records))
 
 
 def _content(path: Path) -> bytes:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..tokens import Tokenizer
 
 COUNTS = ("vocabulary", "width", "layers", "heads", "kv_heads", "hidden", "context")
+_PROBE = "The quick  brown fox,\n\tjumped over 13 lazy dogs. \u00c9t\u00e9 of\ufb01ce \u4f60\u597d\n "
 HEAD, EMBEDDING = "head.weight", "embedding.weight"
 
 
@@ -83,6 +84,23 @@ def check_tokenizer(source: object, shape: Mapping[str, Any], tokenizer: "Tokeni
     if tokenizer is not None and tokenizer.size != shape["vocabulary"]:
         expected = f"expected a tokenizer of {shape['vocabulary']} tokens, as the model has"
         raise ValueError(f"{source}: {expected}, got {place} with {tokenizer.size}; put the model's own in its place")
+
+
+def by_scores(tokenizer: "Tokenizer") -> bool:
+    """Whether the pieces and their scores are all there is to it, which is all that other formats hold of it.
+
+    A sentencepiece model may be of another kind, or change a text before it cuts it, say by NFKC.
+    """
+    from .. import tokens
+
+    alone = tokens.from_pieces(tokenizer.pieces(), tokenizer.bos, tokenizer.eos)
+    return alone.encode(_PROBE) == tokenizer.encode(_PROBE)
+
+
+def check_by_scores(path: Path, tokenizer: "Tokenizer | None") -> None:
+    if tokenizer is not None and not by_scores(tokenizer):
+        what = "this format holds pieces and their scores, by which the model's tokenizer would give other tokens"
+        raise ValueError(f"{path}: {what}; a Hugging Face folder keeps its own file")
 
 
 def writable(path: Path, checkpoint: Checkpoint) -> "dict[str, Tensor]":

@@ -14,6 +14,7 @@ from . import gguf_tokenizer, placing
 from .checkpoint import (
     HEAD,
     Checkpoint,
+    check_by_scores,
     check_sizes,
     check_tokenizer,
     checked_shape,
@@ -82,6 +83,7 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
     import numpy as np
 
     package, shape, tensors = _package(), checkpoint.shape, writable(path, checkpoint)
+    check_by_scores(path, checkpoint.tokenizer)
     placing.refuse_existing(path, replace)
     with placing.aside(path) as folder:
         writer = package.GGUFWriter(folder / "model", _ARCHITECTURE)

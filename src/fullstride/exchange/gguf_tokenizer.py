@@ -32,7 +32,7 @@ def add(writer: Any, tokenizer: "Tokenizer | None") -> None:
             writer.add_unk_token_id(id)
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
-    writer.add_add_space_prefix(tokenizer.encode("a") != tokenizer.encode("a", start=False))
+    writer.add_add_space_prefix(True)
 
 
 def read(path: Path, field: Callable[..., Any]) -> "Tokenizer | None":

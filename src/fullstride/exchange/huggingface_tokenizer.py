@@ -3,12 +3,16 @@
 Written are tokenizer.json, which any fast tokenizer of transformers loads, and the tokenizer's own file, such as
 tokenizer.model, from which it is read again exactly. A folder that has tokenizer.json alone, as transformers 5 writes
 it, is read if its tokenizer is of Llama's kind: BPE with a space as U+2581 and unknown characters as bytes.
+
+The two give the same tokens, but for a U+2581 in the text itself: a fast tokenizer takes it for a space.
 """
 
 import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .checkpoint import by_scores
 
 if TYPE_CHECKING:
     from ..tokens import Piece, Tokenizer
@@ -19,12 +23,17 @@ _SPACE = "\u2581"
 
 
 def write(folder: Path, tokenizer: "Tokenizer", context: int) -> None:
-    tokenizer.save(folder)
-    pieces = [(piece.text.decode(), piece) for piece in tokenizer.pieces()]
-    (folder / FILE).write_text(json.dumps(_fast(tokenizer, pieces), ensure_ascii=False) + "\n", encoding="utf-8")
+    own = tokenizer.save(folder)
+    pieces = _texts(folder, tokenizer)
+    fast = by_scores(tokenizer)
+    if fast:
+        content = json.dumps(_fast(tokenizer, pieces), ensure_ascii=False)
+        (folder / FILE).write_text(content + "\n", encoding="utf-8")
+    else:
+        logger.warning("%s: not of Llama's kind, so no %s is made of it, which would give other tokens", own.name, FILE)
     config = {
-        # Not LlamaTokenizer: transformers 5 would rebuild its rules for spaces instead of taking those of the file.
-        "tokenizer_class": "PreTrainedTokenizerFast",
+        # With LlamaTokenizer, transformers 5 would rebuild the rules for spaces instead of taking those of the file.
+        "tokenizer_class": "PreTrainedTokenizerFast" if fast else "LlamaTokenizer",
         "bos_token": pieces[tokenizer.bos][0],
         "eos_token": pieces[tokenizer.eos][0],
         "unk_token": _unknown(pieces),
@@ -34,12 +43,20 @@ def write(folder: Path, tokenizer: "Tokenizer", context: int) -> None:
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
+def _texts(folder: Path, tokenizer: "Tokenizer") -> "list[tuple[str, Piece]]":
+    pieces: dict[str, Piece] = {}
+    for id, piece in enumerate(tokenizer.pieces()):
+        text = piece.text.decode(errors="replace")
+        if text in pieces or text.encode() != piece.text:
+            what = "a text in UTF-8 that no other piece has"
+            raise ValueError(f"{folder}: every piece must be {what}; {id}, {piece.text!r}, is not")
+        pieces[text] = piece
+    return list(pieces.items())
+
+
 def _fast(tokenizer: "Tokenizer", pieces: "list[tuple[str, Piece]]") -> dict[str, Any]:
     """The content of tokenizer.json. A text begins with bos, and with a space that is not its own."""
-    prefix = tokenizer.encode("a") != tokenizer.encode("a", start=False)
     bos = pieces[tokenizer.bos][0]
-    to_spaces = [{"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}, {"type": "ByteFallback"}]
-    first_away = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
     return {
         "version": "1.0",
         "truncation": None,
@@ -55,7 +72,7 @@ def _fast(tokenizer: "Tokenizer", pieces: "list[tuple[str, Piece]]") -> dict[str
         "normalizer": {
             "type": "Sequence",
             "normalizers": [
-                *([{"type": "Prepend", "prepend": _SPACE}] if prefix else []),
+                {"type": "Prepend", "prepend": _SPACE},
                 {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE},
             ],
         },
@@ -69,7 +86,15 @@ def _fast(tokenizer: "Tokenizer", pieces: "list[tuple[str, Piece]]") -> dict[str
             ],
             "special_tokens": {bos: {"id": bos, "ids": [tokenizer.bos], "tokens": [bos]}},
         },
-        "decoder": {"type": "Sequence", "decoders": [*to_spaces, {"type": "Fuse"}, *(first_away if prefix else [])]},
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
         "model": {
             "type": "BPE",
             "dropout": None,

@@ -15,6 +15,7 @@ from . import placing
 from .checkpoint import (
     HEAD,
     Checkpoint,
+    check_by_scores,
     check_tokenizer,
     checked_shape,
     halved,
@@ -67,6 +68,7 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
         if shape[name] != value:
             what = f"llama2.c computes with {name} {value:g}, the model with {shape[name]:g}"
             raise ValueError(f"{path}: {what}; a .gguf file or a Hugging Face folder keeps it")
+    check_by_scores(path, checkpoint.tokenizer)
     placing.refuse_existing(path, replace)
     with placing.aside(path) as folder:
         files = {}

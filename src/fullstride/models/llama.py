@@ -102,11 +102,13 @@ class Llama(nn.Module):
     def initialise(self) -> None:
         """Normal, 0.6 / sqrt(width) wide, which is 0.02 for 768 and learns faster than that in narrow models; what is
         added to the stream is smaller the more layers add to it."""
-        deviation = 0.6 / math.sqrt(self.embedding.embedding_dim)
+        everywhere = 0.6 / math.sqrt(self.embedding.embedding_dim)
+        into_stream = everywhere / math.sqrt(2 * len(self.layers))
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
-                into_stream = name.endswith(("output.weight", "down.weight"))
-                nn.init.normal_(parameter, std=deviation / math.sqrt(2 * len(self.layers)) if into_stream else deviation)
+                nn.init.normal_(
+                    parameter, std=into_stream if name.endswith(("output.weight", "down.weight")) else everywhere
+                )
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """tokens (B, T) -> logits (B, T, vocabulary); or, given the token that follows each, the mean loss."""

@@ -64,7 +64,7 @@ class LlamaTask(Task):
         return {"loss": llama.loss(model, batch).item() * count, "count": count}
 
     def flops(self, model: nn.Module) -> float:
-        """And attention: two products of length x width a token and layer, half of them masked, thrice with backward."""
+        """And attention: two products of length x width a token and layer, half of it masked, thrice with backward."""
         shape = self.config.model.shape()
         attention = 6.0 * shape["context"] * shape["width"] * shape["layers"]
         return self.units_per_sample * (super().flops(model) + attention)

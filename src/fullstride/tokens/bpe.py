@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from . import files
+from ..data import files
 from .decoding import Decoder
 from .tokenizer import SPACE, Kind, Piece
 from .words import Words

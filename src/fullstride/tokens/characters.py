@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files
+from ..data import files
 from .decoding import Decoder
 from .tokenizer import NUM_BYTES, NUM_SPECIAL, SPACE, Piece, check_text, special_pieces
 

@@ -6,7 +6,7 @@ import math
 import struct
 from pathlib import Path
 
-from . import files
+from ..data import files
 from .tokenizer import NUM_BYTES, NUM_SPECIAL, SPACE, Piece, special_pieces
 
 FILE = "tokenizer.bin"
@@ -30,8 +30,8 @@ def read(path: Path) -> list[Piece]:
         score, length = struct.unpack_from("<fi", content, place)
         if not 0 <= length <= longest or not math.isfinite(score):
             raise ValueError(
-                f"{what}, got piece {len(texts)} at byte {place} with {length} bytes and score {score}: expected at most "
-                f"{longest} bytes and a finite score; get it anew"
+                f"{what}, got piece {len(texts)} at byte {place} with {length} bytes and score {score}: expected at "
+                f"most {longest} bytes and a finite score; get it anew"
             )
         place += 8 + length
         if place > len(content):

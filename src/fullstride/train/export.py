@@ -1,4 +1,4 @@
-"""The weights of a checkpoint as one .safetensors file, or as what a program knows that the recipe's model came from."""
+"""The weights of a checkpoint as one .safetensors file, or as other programs have the recipe's model."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Tokenizer files, written whole or not at all."""
+"""Files written whole or not at all."""
 
 import contextlib
 import os
