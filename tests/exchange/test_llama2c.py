@@ -108,7 +108,7 @@ def test_a_file_cut_short_anywhere_is_said_to_be(version, tmp_path):
 def test_a_file_that_goes_on_after_its_end_is_refused(tmp_path):
     path = file_of(tmp_path)
     path.write_bytes(path.read_bytes() + b"\0\0\0\0")
-    with pytest.raises(ValueError, match="expected .* bytes, as its header says, got"):
+    with pytest.raises(ValueError, match=r"expected .* bytes, as its header says, got"):
         exchange.read(path)
 
 
@@ -125,14 +125,14 @@ def test_a_header_with_a_damaged_number_is_refused(place, value, tmp_path):
 
 def test_tokens_taken_for_a_model_are_refused(tmp_path):
     np.arange(3000, dtype=np.uint16).tofile(tmp_path / "train.bin")
-    with pytest.raises(ValueError, match="expected a llama2.c checkpoint, got a file that begins with 65536 196610"):
+    with pytest.raises(ValueError, match=r"expected a llama2.c checkpoint, got a file that begins with 65536 196610"):
         exchange.read(tmp_path / "train.bin")
 
 
-@pytest.mark.parametrize(("version", "words"), [(2, "version 2, which is int8"), (7, "got version 7")])
+@pytest.mark.parametrize(("version", "words"), [(2, "got version 2, which is int8"), (7, "got version 7")])
 def test_another_version_is_refused_by_its_number(version, words, tmp_path):
     (tmp_path / "model.bin").write_bytes(version_1(checkpoint_of(), version))
-    with pytest.raises(ValueError, match=f"expected llama2.c's version 0 or 1, {'got ' if version == 2 else ''}{words}"):
+    with pytest.raises(ValueError, match=f"expected llama2.c's version 0 or 1, {words}"):
         exchange.read(tmp_path / "model.bin")
 
 

@@ -83,7 +83,7 @@ def check_sizes(source: object, expected: Mapping[str, tuple[int, ...]], found: 
 def check_tokenizer(source: object, shape: Mapping[str, Any], tokenizer: "Tokenizer | None", place: object) -> None:
     if tokenizer is not None and tokenizer.size != shape["vocabulary"]:
         expected = f"expected a tokenizer of {shape['vocabulary']} tokens, as the model has"
-        raise ValueError(f"{source}: {expected}, got {place} with {tokenizer.size}; put the model's own in its place")
+        raise ValueError(f"{source}: {expected}, got {place} with {tokenizer.size}, which is not the model's")
 
 
 def by_scores(tokenizer: "Tokenizer") -> bool:

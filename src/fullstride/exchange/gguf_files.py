@@ -124,7 +124,7 @@ def _open(path: Path) -> Any:
         head = file.read(8)
     version = int.from_bytes(head[4:8], "little")
     if len(head) == 8 and version not in (2, 3):
-        other = "of a machine of the other byte order" if version & 0xFFFF == 0 else f"version {version}"
+        other = "one of a machine of the other byte order" if version & 0xFFFF == 0 else f"version {version}"
         raise ValueError(f"{path}: expected GGUF of version 2 or 3, got {other}")
     try:
         # Copy on write: pages are read when they are used, and who changes a weight does not change the file.
