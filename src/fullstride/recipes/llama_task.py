@@ -21,12 +21,24 @@ class LlamaTask(Task):
     def __init__(self, config: "LlamaConfig") -> None:
         self.config, data, shape = config, config.data, config.model.shape()
         path = sources.default_folder("shakespeare") if data.path is None else Path(data.path)
-        corpus = text.prepare(path, data.tokenizer, data.vocabulary, data.valid_share)
+        corpus = text.prepare(path, self._given_tokenizer() or data.tokenizer, data.vocabulary, data.valid_share)
         self.tokenizer: Tokenizer | None = corpus.tokenizer
         self.vocabulary = self._vocabulary(corpus.vocabulary)
         self.units_per_sample = context = shape["context"]
         self.train_data = TokenDataset(corpus.train, context, self.vocabulary, config.seed, shift=True)
         self.valid_data = TokenDataset(corpus.valid, context, self.vocabulary, config.seed, shift=False)
+
+    def _given_tokenizer(self) -> Tokenizer | None:
+        """That of the file to start from, if no other was asked for."""
+        config = self.config
+        if config.init is None or config.data.tokenizer != config.init:
+            return None
+        from .. import exchange
+
+        tokenizer = exchange.read(Path(config.init)).tokenizer
+        if tokenizer is None:
+            raise ValueError(f"init: {config.init} comes without its tokenizer; give that by --data.tokenizer FILE")
+        return tokenizer
 
     def _vocabulary(self, of_data: int) -> int:
         """Of the model. That of a file to start from may be larger than its tokenizer's."""
