@@ -147,11 +147,11 @@ def _fit(trainer: "Trainer", options: argparse.Namespace) -> int:
         report = None if options.no_report else write_report(result.run)
     except (OSError, ValueError) as error:  # what was trained is what counts
         print(f"fullstride: no report: {error}", file=sys.stderr)
-    print("\n".join(_ending(result, report)))
+    print("\n".join(_ending(result, report, trainer.config)))
     return 0
 
 
-def _ending(result: "Result", report: Path | None) -> list[str]:
+def _ending(result: "Result", report: Path | None, config: "Config") -> list[str]:
     """What was done and where everything is."""
     lines = [f"done    {result.steps} steps, {_duration(result.seconds)} in this process"]
     if result.stopped:
@@ -161,12 +161,8 @@ def _ending(result: "Result", report: Path | None) -> list[str]:
         lines.append(f"best    step {result.best['step']}: " + ", ".join(f"{n} {v:.4g}" for n, v in scores.items()))
     if report:
         lines.append(f"report  {report}")
-    return [
-        *lines,
-        f"run     {result.run}",
-        f"next    fullstride evaluate {result.run}",
-        f"        fullstride export {result.run} --to model.safetensors",
-    ]
+    lines.append(f"run     {result.run}")
+    return lines + [f"{'' if i else 'next':<7} {command}" for i, command in enumerate(config.next_commands(result.run))]
 
 
 def _recipes(options: argparse.Namespace) -> int:

@@ -131,6 +131,9 @@ class LlamaConfig(Config):
                 config = config._as_in_file()
         return config
 
+    def next_commands(self, run: Path) -> list[str]:
+        return [f'fullstride generate {run} --prompt "..."', f"fullstride export {run} --to model.gguf"]
+
     def write_model(self, tensors: "dict[str, Tensor]", run: Path, target: Path, replace: bool) -> list[Path]:
         from .. import exchange, tokens
 

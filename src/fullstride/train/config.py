@@ -190,6 +190,10 @@ class Config:
         """With paths that mean the same from every folder: the run may be resumed in another one."""
         return self
 
+    def next_commands(self, run: Path) -> list[str]:
+        """What can be done with a run that is over."""
+        return [f"fullstride evaluate {run}", f"fullstride export {run} --to model.safetensors"]
+
     def write_model(self, tensors: "dict[str, Tensor]", run: Path, target: Path, replace: bool) -> list[Path]:
         """The weights of this config's run in the format of another program, which the target's name tells."""
         raise ValueError(f"--to: expected a name that ends with .safetensors, got {target}")
