@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullstride import exchange, recipes, tokens
+from fullstride import recipes, tokens
 from fullstride.data.order import Order
 from fullstride.models import llama
 from fullstride.recipes.llama import SIZES, LlamaConfig, Model
@@ -135,10 +135,10 @@ def test_a_fine_tuned_run_goes_on_without_the_file_it_started_from(texts, tmp_pa
     target = tmp_path / "model.gguf"
     export_as_others(tmp_path / "first", target)
     characters = str(tmp_path / "first" / "characters.json")
-    changes = {"init": str(target), "data": {"path": str(texts), "tokenizer": characters}, "steps": 3}
     base = recipes.llama().replace(
-        **changes, micro_batch=4, threads=2, evaluation={"every": 0, "batch": 8}, samples={"tokens": 0}, precision="fp32"
-    )
+        init=str(target), data={"path": str(texts), "tokenizer": characters}, steps=3, micro_batch=4, threads=2,
+        evaluation={"every": 0, "batch": 8}, samples={"tokens": 0}, precision="fp32",
+    )  # fmt: skip
     Trainer(base, tmp_path / "second").fit()
     target.unlink()
     text = (tmp_path / "second" / "config.yaml").read_text()
