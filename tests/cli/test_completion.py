@@ -71,7 +71,7 @@ def test_commands(complete, shell):
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_recipes(complete, shell):
-    assert complete(shell, "train", "") == list(recipes.NAMES)
+    assert sorted(complete(shell, "train", "")) == sorted(recipes.NAMES)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -101,6 +101,16 @@ def test_values_that_can_be_listed(complete, shell):
 def test_run_folders_and_no_others(complete, shell, command):
     assert complete(shell, command, "") == ["runs/first"]
     assert complete(shell, command, "runs/") == ["runs/first"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_run_folders_and_files_where_both_will_do(complete, shell, tmp_path):
+    (tmp_path / "model.gguf").touch()
+    offered = complete(shell, "generate", "")
+    assert "runs/first" in offered
+    assert "model.gguf" in offered
+    assert "runs/no-run" not in offered
+    assert complete(shell, "generate", "runs/first", "--temp") == ["--temperature"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
