@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..train.run_folder import RunFolder
-from . import comparison, drawing, gradients, headline, learning, resources, speed, style, surroundings
+from . import comparison, drawing, gradients, headline, learning, resources, samples, speed, style, surroundings
 from .run import Run, read
 from .section import Figure, Gallery, Section, Table
 
@@ -29,8 +29,8 @@ def write(run: Path, sections: Sequence[Section] = ()) -> Path:
 
 def page(run: Run, sections: Sequence[Section] = ()) -> str:
     found = [
-        learning.section(run), *sections, comparison.section(run), speed.speed_section(run), speed.time_section(run),
-        gradients.section(run), resources.section(run), surroundings.events_section(run),
+        learning.section(run), samples.section(run), *sections, comparison.section(run), speed.speed_section(run),
+        speed.time_section(run), gradients.section(run), resources.section(run), surroundings.events_section(run),
         surroundings.machine_section(run),
     ]  # fmt: skip
     shown = [section for section in found if section is not None]
@@ -123,12 +123,17 @@ def _gallery(gallery: Gallery) -> str:
 def _table(table: Table) -> str:
     heads = "".join(f'<th scope="col"{_align(table, i)}>{_text(name)}</th>' for i, name in enumerate(table.columns))
     rows = "".join(_row(table, k) for k in range(len(table.rows)))
-    kind = ' class="facts"' if not table.columns else _if(bool(table.colours), ' class="coloured"')
+    kinds = {"facts": not table.columns, "coloured": bool(table.colours), "verbatim": table.keeps_lines}
+    names = " ".join(name for name, is_one in kinds.items() if is_one)
+    kind = _if(bool(names), f' class="{names}"')
     head = f"<thead><tr>{heads}</tr></thead>" if table.columns else ""
-    return (
-        f'<div class="card"><div class="scroll"><table{kind}><caption>{_text(table.caption)}</caption>{head}'
-        f"<tbody>{rows}</tbody></table></div></div>\n"
+    content = (
+        f'<div class="scroll"><table{kind}><caption>{_text(table.caption)}</caption>{head}'
+        f"<tbody>{rows}</tbody></table></div>"
     )
+    if table.fold:
+        return f'<details class="card"><summary>{_text(table.fold)}</summary>{content}</details>\n'
+    return f'<div class="card">{content}</div>\n'
 
 
 def _align(table: Table, column: int) -> str:

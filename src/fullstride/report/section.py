@@ -36,6 +36,10 @@ class Table:
     """The others are numbers, and stand under each other at the right."""
     colours: Sequence[str] = ()
     """A colour's name for each row, shown as a patch before its first cell: the table is then a figure's legend."""
+    keeps_lines: bool = False
+    """The last column is text as somebody wrote it, with its line breaks."""
+    fold: str = ""
+    """The table is opened by a click on this."""
 
 
 @dataclass
