@@ -26,33 +26,46 @@ constexpr int64_t kDepth = 256;
 constexpr int64_t kTileCols = kTileVectors * kWidth;
 constexpr int64_t kTileSize = kTileRows * kTileCols;
 
-// sums (or 0, if `fresh`) += a b over `depth`. a: panel of rows, [depth][kRows]. b: [depth][kTileCols].
-// sums: [kRows][kTileCols].
-template <int kRows>
-void multiply_tile(int64_t depth, const float* a, const float* b, float* sums, bool fresh) {
+// The part of A that a tile multiplies: element (r, k) is data[r * row + k * step]. Packed as [depth][kRows], or the
+// rows of the matrix as they lie.
+struct TileRows {
+  const float* data;
+  int64_t row;  // 0: packed
+};
+
+// sums (or 0, if `fresh`) += a b over `depth`. b: [depth][kTileCols]. sums: kRows rows, `stride` apart.
+template <int kRows, bool kPacked>
+FS_INLINE void multiply_tile_as(int64_t depth, const float* a, int64_t row, const float* b, float* sums, int64_t stride,
+                                bool fresh) {
   // Without the pragma GCC 12 takes the sums through the stack before and after the loop.
   vfloat s[kRows][kTileVectors];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v)
-      s[r][v] = fresh ? vfloat{} : load(sums + r * kTileCols + v * kWidth, All{});
-  for (int64_t k = 0; k < depth; ++k, a += kRows, b += kTileCols) {
-    vfloat row[kTileVectors];
+    for (int v = 0; v < kTileVectors; ++v) s[r][v] = fresh ? vfloat{} : load(sums + r * stride + v * kWidth, All{});
+  for (int64_t k = 0; k < depth; ++k, a += kPacked ? kRows : 1, b += kTileCols) {
+    vfloat b_row[kTileVectors];
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) row[v] = load(b + v * kWidth, All{});
+    for (int v = 0; v < kTileVectors; ++v) b_row[v] = load(b + v * kWidth, All{});
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-      for (int v = 0; v < kTileVectors; ++v) s[r][v] += row[v] * a[r];
+      for (int v = 0; v < kTileVectors; ++v) s[r][v] += b_row[v] * a[kPacked ? r : r * row];
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < kTileVectors; ++v) store(sums + r * kTileCols + v * kWidth, s[r][v], All{});
+    for (int v = 0; v < kTileVectors; ++v) store(sums + r * stride + v * kWidth, s[r][v], All{});
+}
+template <int kRows>
+void multiply_tile(int64_t depth, TileRows a, const float* b, float* sums, int64_t stride, bool fresh) {
+  if (a.row)
+    multiply_tile_as<kRows, false>(depth, a.data, a.row, b, sums, stride, fresh);
+  else
+    multiply_tile_as<kRows, true>(depth, a.data, 0, b, sums, stride, fresh);
 }
 
-using MultiplyTile = void (*)(int64_t depth, const float* a, const float* b, float* sums, bool fresh);
+using MultiplyTile = void (*)(int64_t depth, TileRows a, const float* b, float* sums, int64_t stride, bool fresh);
 // multiply_tile for each number of rows, from 1 to kTileRows.
 template <int... kRows>
 struct TileTable {

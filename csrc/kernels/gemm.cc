@@ -4,8 +4,9 @@
 // Rows of C are taken by thousands: their part of A is packed once by all threads. Each thread then owns a block of C.
 // It packs B by chunks of columns and of kDepth rows, and multiplies each chunk, which stays in the second-level cache,
 // with all of its rows. So B, the weights of a layer with few rows, is read from memory once and never written back.
-#include "gemm_pack.h"
-#include "gemm_tile.h"
+// Where B or C is small, as in narrow models, gemm_alone.h is the better way.
+#include "gemm_alone.h"
+#include "gemm_operands.h"
 
 namespace {
 
@@ -21,13 +22,6 @@ constexpr int64_t kPackedElements = 1 << 20;
 // Rows for which B may be packed anew; with fewer, that would show.
 constexpr int64_t kEnoughRows = 256;
 constexpr int64_t kMostRows = 1024;
-
-struct Shape {
-  int64_t m, n, k;
-  int64_t num_parts() const { return max_of(1, (k + kDepth - 1) / kDepth); }
-  int64_t part(int64_t i) const { return k * i / num_parts(); }  // where part i of the depth begins
-  int64_t num_col_panels() const { return (n + kTileCols - 1) / kTileCols; }
-};
 
 // What is packed of A at a time: so many rows, so many parts of the depth. If not all parts, their sums are kept from
 // one round to the next, and B is still packed once. But sums over many columns take room, too.
@@ -70,25 +64,9 @@ struct Grid {
   }
 };
 
-using PackRows = void (*)(const void* a, int64_t row, int64_t col, int64_t row_begin, int64_t depth_begin,
-                          const Panels& panels, int64_t first, int64_t last, int64_t depth, float* to);
-using PackCols = void (*)(const void* b, int64_t row, int64_t col, int64_t depth_begin, int64_t col_begin, int64_t cols,
-                          int64_t depth, int64_t stride, float* to);
 using Finish = void (*)(const float* sums, const float* bias, void* c, void* pre, int64_t stride, bool accumulate,
                         int64_t at, int64_t rows, int64_t cols);
 
-template <class T>
-void pack_rows_of(const void* a, int64_t row, int64_t col, int64_t row_begin, int64_t depth_begin,
-                  const Panels& panels, int64_t first, int64_t last, int64_t depth, float* to) {
-  const T* from = static_cast<const T*>(a) + row_begin * row + depth_begin * col;
-  pack_rows(Strided<T>{from, row, col}, panels, first, last, depth, to);
-}
-template <class T>
-void pack_cols_of(const void* b, int64_t row, int64_t col, int64_t depth_begin, int64_t col_begin, int64_t cols,
-                  int64_t depth, int64_t stride, float* to) {
-  const T* from = static_cast<const T*>(b) + depth_begin * row + col_begin * col;
-  pack_cols<kTileCols>(Strided<T>{from, row, col}, cols, depth, stride, to);
-}
 template <class A, class T>
 void finish(const float* sums, const float* bias, void* c, void* pre, int64_t stride, bool accumulate, int64_t at,
             int64_t rows, int64_t cols) {
@@ -115,14 +93,11 @@ struct Sums {
   }
 };
 
-struct Product {
-  Shape shape;
-  const void *a, *b;
-  int64_t a_row, a_col, b_row, b_col, c_row, b_element, c_element;
+struct Product : Operands {
+  int64_t c_row, b_element, c_element;
   void *c, *pre;
   bool accumulate;
-  PackRows pack_a;
-  PackCols pack_b;
+  int32_t activation;
   Finish finish_c;
   // Scratch: the packed rows of A, the bias in fp32, and for each thread a chunk of B.
   float *packed_a, *bias, *chunks, *sums;
@@ -159,7 +134,7 @@ struct Product {
         const int64_t begin = shape.part(part), depth = shape.part(part + 1) - begin;
         // Panels one line apart from a power of two: else they would share a few sets of the first-level cache.
         const int64_t stride = depth * kTileCols + 16;
-        pack_b(b, b_row, b_col, begin, col, cols, depth, stride, chunk);
+        pack_b()(b, b_row, b_col, begin, col, cols, depth, stride, chunk);
         const float* rows = packed_a + panels.rows * (begin - shape.part(part_first));
         Ahead next = part + 1 < part_last ? ahead(part + 1, q, q_end)
                      : q_end < col_last   ? ahead(part_first, q_end, min_of(col_last, q_end + kChunkPanels))
@@ -173,7 +148,8 @@ struct Product {
               next.fetch(lines);
               if (part + 1 == shape.num_parts())
                 fetch_tile((row_begin + row) * c_row + panel * kTileCols, height);
-              Tiles::functions[height - 1](depth, rows + row * depth, chunk + (panel - q) * stride, tile, part == 0);
+              Tiles::functions[height - 1](depth, {rows + row * depth, 0}, chunk + (panel - q) * stride, tile, kTileCols,
+                                           part == 0);
               if (part + 1 == shape.num_parts())
                 finish_c(tile, bias + panel * kTileCols, c, pre, c_row, accumulate,
                          (row_begin + row) * c_row + panel * kTileCols, height,
@@ -193,8 +169,8 @@ struct Product {
         const int64_t from = panels.count * t / threads, to = panels.count * (t + 1) / threads;
         for (int64_t part = first; part < last; ++part) {
           const int64_t begin = shape.part(part), depth = shape.part(part + 1) - begin;
-          pack_a(a, a_row, a_col, row_begin, begin, panels, from, to, depth,
-                 packed_a + num_rows * (begin - shape.part(first)));
+          pack_a()(a, a_row, a_col, row_begin, begin, panels, from, to, depth,
+                   packed_a + num_rows * (begin - shape.part(first)));
         }
       });
       parallel_for(threads, 1, [&](int64_t t, int64_t, int thread) {
@@ -206,10 +182,12 @@ struct Product {
   }
 
   void run(const void* given_bias, int32_t bias_dtype) {
-    const int64_t rows = rounds.rows, padded = shape.num_col_panels() * kTileCols;
-    const int64_t packed = rows * min_of(shape.k, rounds.parts * kDepth);
     const int64_t work = shape.m * shape.n * max_of(1, shape.k), grain = fs_internal_grain(kGemmGrain);
     const int threads = static_cast<int>(max_of(1, fs_internal_num_threads(work, grain)));
+    const bool plain = !given_bias && !pre && activation == FS_NONE;
+    if (c_element == 4 && Alone::suits(*this, plain, accumulate, threads)) return run_alone(threads, given_bias, bias_dtype);
+    const int64_t rows = rounds.rows, padded = shape.num_col_panels() * kTileCols;
+    const int64_t packed = rows * min_of(shape.k, rounds.parts * kDepth);
     chunk_size = kChunkPanels * (kDepth * kTileCols + 16);
     sums_size = !rounds.one(shape) ? 0 : shape.num_parts() == 1 ? kTileSize : rows * kChunkPanels * kTileCols;
     const int64_t all_sums = rounds.one(shape) ? threads * sums_size : rows * padded;
@@ -217,13 +195,27 @@ struct Product {
     chunks = packed_a + (packed + 15) / 16 * 16;
     sums = chunks + threads * chunk_size;
     bias = sums + all_sums;
-    memset(bias, 0, static_cast<size_t>(padded) * sizeof(float));
-    if (given_bias)
-      with_type(bias_dtype, [&](auto type) {
-        const auto* from = static_cast<const decltype(type)*>(given_bias);
-        for (int64_t j = 0; j < shape.n; ++j) bias[j] = as_float(from[j]);
-      });
+    widen_bias(given_bias, bias_dtype);
     for (int64_t row = 0; row < shape.m; row += rows) multiply_rows(row, min_of(rows, shape.m - row), threads);
+  }
+
+  void run_alone(int threads, const void* given_bias, int32_t bias_dtype) {
+    const int64_t floats = Alone::scratch_floats(*this, threads);
+    float* scratch = static_cast<float*>(fs_internal_scratch((floats + shape.num_col_panels() * kTileCols) * 4));
+    bias = given_bias ? scratch + floats : nullptr;
+    if (bias) widen_bias(given_bias, bias_dtype);
+    Alone(*this, static_cast<float*>(c), static_cast<float*>(pre), c_row, accumulate, bias, activation)
+        .run(threads, scratch);
+  }
+
+  // The bias in fp32, zeros if there is none.
+  void widen_bias(const void* given, int32_t dtype) const {
+    memset(bias, 0, static_cast<size_t>(shape.num_col_panels() * kTileCols) * sizeof(float));
+    if (!given) return;
+    with_type(dtype, [&](auto type) {
+      const auto* from = static_cast<const decltype(type)*>(given);
+      for (int64_t j = 0; j < shape.n; ++j) bias[j] = as_float(from[j]);
+    });
   }
 };
 
@@ -249,8 +241,9 @@ FS_DEFINE(gemm)(const void* a, const void* b, const void* bias, void* c, void* p
   product.c = c;
   product.pre = pre;
   product.accumulate = accumulate;
-  product.pack_a = a_dtype == FS_F32 ? pack_rows_of<float> : pack_rows_of<bf16>;
-  product.pack_b = b_dtype == FS_F32 ? pack_cols_of<float> : pack_cols_of<bf16>;
+  product.activation = activation;
+  product.a_dtype = a_dtype;
+  product.b_dtype = b_dtype;
   product.finish_c = c_dtype == FS_F32 ? finish_of<float>(activation) : finish_of<bf16>(activation);
   product.run(bias, bias_dtype);
 }

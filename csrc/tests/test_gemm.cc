@@ -142,6 +142,48 @@ TEST(gemm, more_rows_than_are_packed_at_once) {
     for (int64_t j = 0; j < t.n; ++j) CHECK_CLOSE(c[i * t.stride + j], t.product(i, j), t.tolerance());
 }
 
+TEST(gemm, small_matrices_times_many_rows_that_lie_as_they_are) {
+  constexpr int64_t kShapes[][3] = {{193, 40, 1}, {211, 16, 64}, {200, 535, 33}, {197, 21, 700}, {193, 280, 300},
+                                    {192, 9, 1024}, {195, 9, 1025}};
+  for (const auto& [m, n, k] : kShapes)
+    for (Layout b_layout : {kByRows, kByColumns, kWithGaps})
+      for (int32_t activation : {FS_NONE, FS_SILU}) {
+        Case t(m, n, k, kByRows, b_layout);
+        if (n < 100) t.a = Matrix(m, k, k + 5, 1, 1);  // rows of a wider matrix
+        const bool plain = activation == FS_NONE;
+        auto c = t.before, pre = t.before;
+        KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_BF16), plain ? nullptr : t.bias.data(), c.data(),
+                     plain ? nullptr : pre.data(), m, n, k, t.a.row, 1, t.b.row, t.b.col, t.stride, 0, activation, FS_F32,
+                     FS_BF16, FS_F32, FS_F32);
+        for (int64_t i = 0; i < m; ++i)
+          for (int64_t j = 0; j < t.stride && i * t.stride + j < static_cast<int64_t>(c.size()); ++j) {
+            const int64_t at = i * t.stride + j;
+            const double z = j < n ? t.product(i, j) + (plain ? 0 : t.bias[j]) : t.before[at];
+            CHECK_CLOSE(c[at], j < n ? activation_of(activation, z) : z, j < n ? 2 * t.tolerance() : 0);
+            if (!plain) CHECK_CLOSE(pre[at], z, j < n ? t.tolerance() : 0);
+          }
+      }
+}
+
+TEST(gemm, deep_products_with_a_small_result) {
+  constexpr int64_t kShapes[][3] = {{64, 16, 1024}, {67, 21, 1025}, {131, 40, 2049}, {70, 523, 1100}};
+  for (const auto& [m, n, k] : kShapes)
+    for (Layout a_layout : {kByColumns, kWithGaps})
+      for (int32_t dtype : {FS_F32, FS_BF16})
+        for (int32_t accumulate : {0, 1}) {
+          const Case t(m, n, k, a_layout, kByRows);
+          auto c = t.before;
+          KERNEL(gemm)(t.a.data(dtype), t.b.data(dtype), nullptr, c.data(), nullptr, m, n, k, t.a.row, t.a.col, t.b.row,
+                       t.b.col, t.stride, accumulate, FS_NONE, dtype, dtype, FS_F32, FS_F32);
+          for (int64_t i = 0; i < m; ++i)
+            for (int64_t j = 0; j < t.stride && i * t.stride + j < static_cast<int64_t>(c.size()); ++j) {
+              const int64_t at = i * t.stride + j;
+              CHECK_CLOSE(c[at], (j < n ? t.product(i, j) : 0) + (j < n && !accumulate ? 0 : t.before[at]),
+                          j < n ? 2 * t.tolerance() : 0);
+            }
+        }
+}
+
 TEST(gemm, empty_matrices_are_not_touched) {
   const auto bias = random_floats(4);
   KERNEL(gemm)(nullptr, nullptr, bias.data(), nullptr, nullptr, 0, 4, 3, 3, 1, 4, 1, 4, 0, FS_RELU, FS_F32, FS_F32,
