@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _FIELDS = ("width", "layers", "heads", "kv_heads", "hidden", "context")
 SIZES: dict[str, tuple[int, ...]] = {
-    "characters": (192, 4, 6, 6, 512, 256),
+    "characters": (128, 4, 4, 4, 352, 256),
     "stories260K": (64, 5, 8, 4, 172, 512),
     "stories15M": (288, 6, 6, 6, 768, 256),
     "stories42M": (512, 8, 8, 8, 1376, 1024),
@@ -166,7 +166,7 @@ def llama() -> LlamaConfig:
     """stories15M on Shakespeare's words, 4096 BPE pieces; `fullstride data shakespeare` fetches them."""
     return LlamaConfig(
         recipe="llama", steps=2000, micro_batch=8,
-        optimizer=Optimizer(lr=1e-3, betas=(0.9, 0.99), weight_decay=0.1), schedule=Schedule(warmup=0.05, floor=1e-5),
+        optimizer=Optimizer(lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1), schedule=Schedule(warmup=0.05, floor=1e-5),
         evaluation=Evaluation(every=200, batch=8), checkpoints=Checkpoints(every=200),
     )  # fmt: skip
 
@@ -174,9 +174,9 @@ def llama() -> LlamaConfig:
 def llama_char() -> LlamaConfig:
     """The quick start: a small Llama learns to write Shakespeare, character by character, in 20 minutes."""
     return LlamaConfig(
-        recipe="llama-char", steps=6000, micro_batch=16,
+        recipe="llama-char", steps=8000, micro_batch=4,
         model=Model(size="characters"), data=Data(tokenizer="characters"),
-        optimizer=Optimizer(lr=3e-3, betas=(0.9, 0.99), weight_decay=0.1), schedule=Schedule(warmup=0.03, floor=0.0),
-        evaluation=Evaluation(every=500, batch=32), checkpoints=Checkpoints(every=500),
-        logging=Logging(every=20),
+        optimizer=Optimizer(lr=4e-3, betas=(0.9, 0.95), weight_decay=0.1), schedule=Schedule(warmup=0.03, floor=0.0),
+        evaluation=Evaluation(every=1000, batch=16), checkpoints=Checkpoints(every=1000),
+        logging=Logging(every=50),
     )  # fmt: skip
