@@ -1,6 +1,5 @@
 """The .safetensors file that `fullstride export` writes: the state_dict() of a run, its config in the metadata."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -39,33 +38,23 @@ def _shape(path: Path, file: Any) -> dict[str, Any]:
     """From the metadata; the vocabulary is the tokenizer's, so only the weights know it."""
     metadata = file.metadata() or {}
     names = set(file.keys())
-    if "shape" not in metadata and "config" not in metadata:
+    if "config" not in metadata:
         what = "expected a file of `fullstride export`, with the config of its run"
         raise ValueError(f"{path}: {what}, got one without; a Hugging Face model is read by its folder")
     if EMBEDDING not in names:
         raise ValueError(f"{path}: expected the weights of a Llama, got a model without {EMBEDDING}")
-    shape = _said(path, metadata)
+    shape = _configured(path, metadata["config"])
     return checked_shape(path, shape | {"vocabulary": file.get_slice(EMBEDDING).get_shape()[0]})
 
 
-def _said(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    if "shape" in metadata:
-        try:
-            shape = json.loads(metadata["shape"])
-        except ValueError:
-            shape = None
-        if not isinstance(shape, dict):
-            raise ValueError(f"{path}: expected the model's shape in the metadata, got what is no JSON object")
-        return shape
-    from ..train import config_files  # on the way: files written by it name their recipe, which gives the rest
+def _configured(path: Path, text: str) -> dict[str, Any]:
+    from ..train import config_files  # above this package, but the only one that knows what it wrote
 
-    config = config_files.from_yaml(metadata["config"], f"{path}, its config")
+    config = config_files.from_yaml(text, f"{path}, its config")
     model: Any = getattr(config, "model", None)
     if not hasattr(model, "shape"):
         raise ValueError(f"{path}: expected the weights of a Llama, got those of recipe {config.recipe}")
-    shape = model.shape()
-    shape.pop("recompute", None)
-    return dict(shape)
+    return dict(model.shape())
 
 
 def _tokenizer(path: Path, shape: dict[str, Any]) -> Any:

@@ -98,6 +98,8 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
             for name, tensor in tensors.items():
                 heads = rotary_heads(name, shape)
                 writer.write_tensor_data((interleaved(tensor, heads) if heads else tensor).cpu().numpy())
+        except OSError as error:  # numpy's, when not all could be written, has no number and no reason
+            raise error if error.errno else OSError(f"is the disk full? ({error})") from None
         finally:
             writer.close()
         placing.place({folder / "model": path}, replace)

@@ -110,6 +110,7 @@ def read(folder: Path) -> Checkpoint:
 
 
 def write(folder: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Path]:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = writable(folder, checkpoint)
@@ -120,7 +121,10 @@ def write(folder: Path, checkpoint: Checkpoint, replace: bool = False) -> list[P
         tokenizer = checkpoint.tokenizer
         ids = (1, 2) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
         _write_json(whole / CONFIG, _config(checkpoint.shape, *ids))
-        save_file({theirs(name): tensor for name, tensor in tensors.items()}, whole / WEIGHTS, {"format": "pt"})
+        try:
+            save_file({theirs(name): tensor for name, tensor in tensors.items()}, whole / WEIGHTS, {"format": "pt"})
+        except SafetensorError as error:  # what the system said is in it
+            raise OSError(str(error)) from None
         (whole / WEIGHTS).chmod((whole / CONFIG).stat().st_mode)  # safetensors makes it readable for its owner alone
         if tokenizer is not None:
             huggingface_tokenizer.write(whole, tokenizer, checkpoint.shape["context"])

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,14 +20,16 @@ def refuse_existing(target: Path, replace: bool) -> None:
 @contextlib.contextmanager
 def aside(target: Path) -> Iterator[Path]:
     """A folder beside the target, to write in what is not whole yet. It is removed with what is left in it."""
-    folder = target.absolute().with_name(f".{target.name}.{os.getpid()}.partial")
+    folder = None
     try:
-        folder.mkdir()
+        folder = Path(tempfile.mkdtemp(".partial", f".{target.name}.", target.absolute().parent))
         yield folder
     except OSError as error:
-        raise type(error)(f"cannot write {target}: {error.strerror or error}") from None
+        reason = error.strerror or (os.strerror(error.errno) if error.errno else error)
+        raise type(error)(f"cannot write {target}: {reason}") from None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def place(files: dict[Path, Path], replace: bool) -> None:
