@@ -41,8 +41,8 @@ class Corpus:
 def prepare(path: Path, tokenizer: str | Tokenizer, vocabulary: int, valid_share: float = 0.1) -> Corpus:
     """The text or the tokens in `path`, a folder or a file.
 
-    tokenizer: characters, bpe (of `vocabulary` pieces, trained on the text), the path of one, or one. The last `valid_share`
-    of every text is held out. Tokens need no tokenizer; without one, `vocabulary` tells how many there are.
+    tokenizer: characters, bpe (of `vocabulary` pieces, trained on the text), the path of one, or one. The last
+    `valid_share` of every text is held out. Tokens need no tokenizer; without one, `vocabulary` is how many there are.
     """
     if not 0 < valid_share < 1:
         raise ValueError(f"valid_share: expected a number between 0 and 1, got {valid_share}")
@@ -65,12 +65,18 @@ def _of_tokens(
     if loaded is None and beside is not None:
         loaded = tokens.load(beside)
     vocabulary = loaded.size if loaded is not None else vocabulary
+    if not 1 <= vocabulary <= token_files.MOST_TOKENS:
+        raise ValueError(f"vocabulary: expected 1 to {token_files.MOST_TOKENS} tokens, got {vocabulary} for {path}")
     token_files.check((*train, *valid), vocabulary)
     return Corpus(train, valid, loaded, vocabulary, token_files.fingerprint((*train, *valid)))
 
 
 def _of_text(path: Path, tokenizer: str | Tokenizer, vocabulary: int, valid_share: float) -> Corpus:
     documents = text_files.find(path, valid_share)
+    if not any(document.cut for document in documents) or all(document.cut == document.size for document in documents):
+        raise ValueError(f"{path}: the text is too short to hold {valid_share:g} of it out: give more text")
+    if not isinstance(tokenizer, str) and tokenizer.size > token_files.MOST_TOKENS:
+        raise ValueError(f"expected a tokenizer of at most {token_files.MOST_TOKENS} tokens, got {tokenizer.size}")
     settings: dict[str, Any] = {"version": _VERSION, "valid_share": valid_share}
     if isinstance(tokenizer, str):
         settings["tokenizer"] = [tokenizer, vocabulary if tokenizer == "bpe" else None]

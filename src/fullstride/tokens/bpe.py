@@ -64,10 +64,10 @@ def train(parts: Iterable[str], vocabulary: int) -> BPE:
     """On the parts of a text, each of which fits into memory. The same text gives the same pieces."""
     if not FEWEST <= vocabulary <= MOST:
         raise ValueError(f"vocabulary: expected {FEWEST} to {MOST} pieces, got {vocabulary}")
-    model = io.BytesIO()
+    model, failures = io.BytesIO(), list[BaseException]()
     try:
         _sentencepiece().SentencePieceTrainer.Train(
-            sentence_iterator=_lines(parts),
+            sentence_iterator=_lines(parts, failures),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocabulary,
@@ -83,7 +83,7 @@ def train(parts: Iterable[str], vocabulary: int) -> BPE:
             minloglevel=2,
         )
     except RuntimeError as error:
-        raise ValueError(_why(str(error), vocabulary)) from None
+        raise failures[0] if failures else ValueError(_why(str(error), vocabulary)) from None
     return BPE(model.getvalue())
 
 
@@ -101,11 +101,16 @@ def _why(error: str, vocabulary: int) -> str:
     return f"sentencepiece could not train a tokenizer: {' '.join(error.split())}"
 
 
-def _lines(parts: Iterable[str]) -> Iterator[str]:
-    for part in parts:
-        for line in part.split("\n"):
-            for start in range(0, len(line), _LONGEST_LINE):
-                yield line[start : start + _LONGEST_LINE]
+def _lines(parts: Iterable[str], failures: list[BaseException]) -> Iterator[str]:
+    """failures: gets what went wrong in reading, of which sentencepiece would make words of its own."""
+    try:
+        for part in parts:
+            for line in part.split("\n"):
+                for start in range(0, len(line), _LONGEST_LINE):
+                    yield line[start : start + _LONGEST_LINE]
+    except BaseException as error:
+        failures.append(error)
+        raise
 
 
 def _kind(processor: Any, id: int) -> Kind:
