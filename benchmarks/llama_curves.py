@@ -181,19 +181,21 @@ def _take_turns(
     while running:
         for runner in list(running):
             until = time.monotonic() + options.turn
-            while runner in running and time.monotonic() < until:
+            while True:
                 num_steps = _num_steps(runner, folder.bytes_of_step, last, options)
                 folder.hold(runner.steps, runner.steps + num_steps)
                 runner.train(num_steps)
                 ended = runner.steps >= last or runner.seconds >= options.seconds
-                if ended:
-                    running.remove(runner)
                 if ended or runner.steps % options.every == 0:
                     runner.evaluate()
                     _say(table.progress(runner.as_json()))
                     content["sides"] = merged + [each.as_json() for each in runners if each.points]
                     if options.json:
                         compare_table.write(options.json, content)
+                if ended:
+                    running.remove(runner)
+                if ended or time.monotonic() >= until:
+                    break
             runner.side.rest()
 
 

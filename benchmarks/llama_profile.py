@@ -40,11 +40,12 @@ _KERNELS = {  # by the beginning of the name
 }  # fmt: skip
 _MATRIX_PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::matmul", "aten::linear", "mkldnn::_linear_pointwise"}
 # These touch no element: they make tensors and views.
-_FREE = set(
-    "empty empty_strided empty_like new_empty view _unsafe_view reshape transpose t permute slice as_strided detach"
-    " expand unsqueeze squeeze select flatten movedim alias unbind chunk split narrow to contiguous item resize_ set_"
-    " unflatten result_type is_nonzero".split()
-)
+_FREE = {
+    "empty", "empty_strided", "empty_like", "new_empty", "view", "_unsafe_view", "reshape", "transpose", "t", "chunk",
+    "permute", "slice", "as_strided", "detach", "expand", "unsqueeze", "squeeze", "select", "flatten", "movedim", "to",
+    "alias", "unbind", "split", "narrow", "contiguous", "item", "resize_", "set_", "unflatten", "result_type",
+    "is_nonzero",
+}  # fmt: skip
 _WARM_UP = 2  # steps
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -207,6 +208,48 @@ def test_building_the_model_leaves_the_random_numbers_alone(tmp_path):
     torch.manual_seed(11)
     Folder(tmp_path, CONFIG)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_task_counts_in_its_own_units(tmp_path, monkeypatch):
+    monkeypatch.setattr(TinyTask, "units_per_sample", 16)
+    assert json.loads((Folder(tmp_path, CONFIG).path / "recipe.json").read_text())["num_units"] == 4 * 2 * 16
+
+
+def test_weights_that_a_run_starts_from_are_handed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(TinyTask, "load_weights", lambda self, model: nn.init.ones_(model[-1].weight))
+    model = step_side.Training(case(Folder(tmp_path, CONFIG)).config()).model
+    assert torch.equal(model[-1].weight, torch.ones(4, 16))
+    assert not torch.equal(model[1].weight, torch.ones(16, 8))
+
+
+def test_a_folder_holds_the_steps_it_is_told_to(folder):
+    folder.provide(3)
+    folder.hold(2, 5)
+    assert sorted(file.stem for file in folder.path.glob("step-*")) == ["step-2", "step-3", "step-4"]
+    folder.hold(0, 1)
+    assert [file.stem for file in folder.path.glob("step-*")] == ["step-0"]
+
+
+def test_held_out_data_is_evaluated_as_a_mean_over_all_of_it(folder):
+    assert folder.provide_valid(batch=4) == 3  # 4, 4 and 2 samples
+    training = step_side.Training(case(folder).config())
+    torch.manual_seed(CONFIG.seed)
+    batch = Points().batch(np.arange(10), np.zeros(10, np.int64))
+    expected = mlp.loss(TinyTask().build_model(), batch).item()
+    assert training.evaluate(1) == {"loss": pytest.approx(expected, rel=1e-6), "count": 10}
+    assert training.model.training
+    assert folder.provide_valid(batch=4, most=1) == 1
+
+
+def test_targets_that_are_ignored_are_not_counted(folder, monkeypatch):
+    def batch(self, indices, epochs):
+        inputs, labels = points(self, indices, epochs)
+        return inputs, labels.masked_fill(torch.from_numpy(indices > 0), -100)
+
+    points = Points.batch
+    monkeypatch.setattr(Points, "batch", batch)
+    folder.provide_valid(batch=10)
+    assert step_side.Training(case(folder).config()).evaluate(1)["count"] == 1
 
 
 def test_tied_weights_can_be_handed_over(tmp_path, monkeypatch):
