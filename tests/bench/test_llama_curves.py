@@ -3,10 +3,13 @@
 import argparse
 import json
 import xml.dom.minidom
+from typing import Any
 
 import pytest
 from benchmarks import llama_curves, llama_curves_table
 from benchmarks.llama_curves import Runner
+
+from fullstride.bench.step_cases import Case
 
 
 class Scripted:
@@ -38,6 +41,9 @@ class Steps:
 
     def __init__(self):
         self.held = []
+
+    def provide(self, end):
+        self.hold(0, end)
 
     def hold(self, first, end):
         self.held.append((first, end))
@@ -78,7 +84,8 @@ def test_a_slow_first_step_of_others_counts():
 
 
 def test_sides_take_turns_to_the_last_step_and_evaluate_on_the_way():
-    runners, folder, content = [Runner(kind, Scripted(kind, 1.0)) for kind in ("fullstride", "stock")], Steps(), {}
+    runners = [Runner(kind, Scripted(kind, 1.0)) for kind in ("fullstride", "stock")]
+    folder, content = Steps(), dict[str, Any]()
     llama_curves._take_turns(runners, folder, 7, options(), content, [])
     assert [entry["side"] for entry in content["sides"]] == ["fullstride", "stock"]
     for entry in content["sides"]:
@@ -156,3 +163,26 @@ def test_the_picture_follows_the_scheme_of_the_reader():
     assert "prefers-color-scheme: dark" in picture
     assert "var(--blue)" in picture
     assert "+ 63 s of compiling, not shown" in picture
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"fused": True, "compile": True, "autocast": False},
+            ("best", "stock at its best (fused + torch.compile)", {"fused": True, "compile": True}),
+        ),
+        ({}, None),  # the default was the fastest: one curve shows both
+    ],
+)
+def test_stock_at_its_best_is_found_by_trial(settings, expected, monkeypatch):
+    found = Scripted("stock at its best (fused + torch.compile)" if settings else "stock default", 1.0)
+    found.config = {"model": "llama", "accumulate": 1, **settings}
+    monkeypatch.setattr(llama_curves.step, "start", lambda name, config, stack: found)
+    monkeypatch.setattr(llama_curves.step_stock, "find_best", lambda *_, **__: (found, ["fused: 800 ms"]))
+    content: dict[str, list[str]] = {}
+    wish = options(sides=llama_curves.SIDES, best=None)
+    wanted = llama_curves._wanted(Case("llama"), Steps(), wish, content)
+    assert wanted[:2] == [("fullstride", "fullstride auto", {"fullstride": "auto"}), ("stock", "stock default", {})]
+    assert wanted[2:] == ([expected] if expected else [])
+    assert content["trials"] == ["fused: 800 ms"]
