@@ -18,6 +18,7 @@ import contextlib
 import math
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -224,7 +225,10 @@ def _chosen(text: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)  # also into a file
+    try:
+        print(line, flush=True)  # also into a file
+    except OSError:  # whoever read it is gone: the file of --json is what counts
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
