@@ -147,6 +147,18 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path):
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("field", ["scores", "token_type", "tokens"])
+def test_an_array_of_a_damaged_length_is_refused_at_once(field, tmp_path):
+    path = file_of(tmp_path)
+    content = bytearray(path.read_bytes())
+    length = content.index(f"tokenizer.ggml.{field}".encode()) + len(f"tokenizer.ggml.{field}") + 8
+    assert int.from_bytes(content[length : length + 8], "little") == CHARACTERS.size
+    content[length + 7] = 0x10
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="expected GGUF, got a file that is cut short or damaged"):
+        exchange.read(path)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -130,10 +130,25 @@ def _open(path: Path) -> Any:
         raise ValueError(f"{path}: expected GGUF of version 2 or 3, got {other}")
     try:
         # Copy on write: pages are read when they are used, and who changes a weight does not change the file.
-        return _package().GGUFReader(path, "c")
+        return _reader()(path, "c")
     except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path}: expected GGUF, got a file that is cut short or damaged ({reason})") from None
+
+
+def _reader() -> Any:
+    """The package's own, that ends where the file does: it takes what is beyond for empty, and an array whose damaged
+    length is 2^60 for that many empty numbers."""
+    base: Any = _package().GGUFReader
+
+    class Reader(base):
+        def _get(self, offset: int, dtype: Any, count: int = 1, *more: Any, **options: Any) -> Any:
+            found = super()._get(offset, dtype, count, *more, **options)
+            if len(found) < int(count):
+                raise IndexError(f"expected more at byte {offset}")
+            return found
+
+    return Reader
 
 
 def _field(path: Path, reader: Any, name: str, default: Any = None) -> Any:
