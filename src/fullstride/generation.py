@@ -189,6 +189,6 @@ class Sampler:
             totals = values.cumsum(0, dtype=torch.float64)
             if totals[-1] >= self.top_p or count >= len(shares):
                 break
-            count *= 8
+            count *= 16
         kept = int(torch.searchsorted(totals, self.top_p)) + 1
         return totals[:kept], tokens[:kept]
