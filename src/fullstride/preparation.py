@@ -239,7 +239,8 @@ def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
     Those are modules written in Python by others, which may call functions, and those that multiply by split weights.
     """
     for module in model.modules():
-        ours = type(module).__module__.startswith(("fullstride.", "torch.nn."))
+        place = type(module).__module__
+        ours = place.startswith(("fullstride.", "torch.nn.")) and not place.startswith("fullstride.models.")
         is_fused = "forward" in module.__dict__
         multiplies = (ours or is_fused) and any(map(split.is_split, (module, *module.children())))
         if module is model or not ours or multiplies:
