@@ -26,6 +26,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..ops._products import product
 from ..ops._tensors import needs_grad, takes_kernel
+from ..ops._weight_grads import give
 from ..ops.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.linear import linear
 from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
@@ -37,6 +38,10 @@ MIN_CLASSES = 4096
 """With fewer, the logits are no large part of a step, and the layer may be anything."""
 MIN_RATIO = 6
 """Classes to features. Layers inside of a model widen by 4, gated ones by 5.4; language-model heads by 6 or more."""
+
+
+_given_away = WeakTensorKeyDictionary()
+"""Weight gradients that have become somebody's p.grad, which is added to."""
 
 
 class LazyLinearFunction(torch.autograd.Function):
@@ -51,9 +56,13 @@ class LazyLinearFunction(torch.autograd.Function):
     def backward(ctx, dlogits):  # type: ignore[no-untyped-def]
         hidden, weight = ctx.saved_tensors
         if isinstance(dlogits, LazyGradient):
-            if not dlogits.is_computed():  # or somebody may have changed the values
+            dweight = dlogits.dweight
+            if not dlogits.is_computed() and dweight not in _given_away:  # or somebody may have changed the values
                 dhidden = None if dlogits.rows is None else dlogits.rows.movedim(dlogits.classes_at, -1)
-                return dhidden, dlogits.dweight, dlogits.dbias
+                if dweight is not None and give(ctx.next_functions[1][0], dweight):
+                    _given_away[dweight] = True
+                    dweight = None
+                return dhidden, dweight, dlogits.dbias
             dlogits = dlogits.computed()
         dlogits = dlogits.to(hidden.dtype).reshape(-1, len(weight))
         rows = hidden.reshape(-1, hidden.shape[-1])

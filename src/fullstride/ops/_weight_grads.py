@@ -7,7 +7,10 @@ Beside: overlap_weight_grads(True) gives the product to a worker thread with hal
 with the other half. Nothing in backward waits for dW, so products too small to fill all cores fill them two at a time.
 All is joined, and added to p.grad, before backward returns.
 
-Both are for parameters alone, leaves of the graph, and only where nobody watches the gradient arrive: hooks,
+Ahead: a head that is tied to an embedding gives its dW to p.grad at once, and the few rows that the embedding adds last
+are added there. The engine would want a second table of that size, nearly all zeros, and add the two.
+
+All are for parameters alone, leaves of the graph, and only where nobody watches the gradient arrive: hooks,
 torch.autograd.grad, create_graph and torch.distributed get it from the engine as ever.
 """
 
@@ -21,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ._products import add_product, product
 from ._tensors import mark_written
@@ -64,6 +68,31 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
                 mark_written([p.grad])
                 return None, result
     return product(g.t(), x, dtype), result
+
+
+def give(node: Any, gradient: Tensor) -> bool:
+    """Adds the gradient to p.grad, or makes it p.grad. False, and nothing is done, if the engine has to do that."""
+    p = _parameter(node) if gradient.numel() >= _SMALL and not torch.is_grad_enabled() else None
+    if p is None:
+        return False
+    _deliver(p, gradient)
+    _given[p] = torch._C._current_graph_task_id()
+    return True
+
+
+def grad_to_add_to(node: Any, gradient: Tensor, size: int) -> Tensor | None:
+    """p.grad of `size` elements, if it is there already and the caller may add to it what it would have returned."""
+    p = _parameter(node) if size >= _SMALL and not torch.is_grad_enabled() else None
+    if p is None or p.grad is None:
+        return None
+    if _given.get(p) != torch._C._current_graph_task_id():  # from an earlier micro-batch
+        with _lock:
+            _call_hooks(p, gradient)
+    return p.grad
+
+
+_given: Any = WeakIdKeyDictionary()
+"""The last run of backward in which give() reached a parameter."""
 
 
 def _parameter(node: Any) -> Tensor | None:

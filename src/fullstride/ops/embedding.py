@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import _native
 from ._tensors import kernel_dtype, mark_written, needs_grad, once_differentiable, takes_kernel
+from ._weight_grads import grad_to_add_to
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -45,12 +46,21 @@ class EmbeddingFunction(torch.autograd.Function):
         return _lookup(indices, weight)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
-        (indices,) = ctx.saved_tensors
-        dweight = dy.new_empty(ctx.shape)
-        _sum_rows(dweight, indices, dy.contiguous(), ctx.padding, accumulate=False)
-        return None, dweight, None
+        total = grad_to_add_to(ctx.next_functions[1][0], dy, ctx.shape.numel())
+        if total is not None and takes_kernel(total) and takes_kernel(dy) and total.is_contiguous():
+            _sum_rows(total, ctx.saved_tensors[0], dy.contiguous(), ctx.padding, accumulate=True)
+            mark_written([total])
+            return None, None, None
+        return _backward(ctx, dy)
+
+
+@once_differentiable
+def _backward(ctx, dy):  # type: ignore[no-untyped-def]
+    (indices,) = ctx.saved_tensors
+    dweight = dy.new_empty(ctx.shape)
+    _sum_rows(dweight, indices, dy.contiguous(), ctx.padding, accumulate=False)
+    return None, dweight, None
 
 
 def _sum_rows(dweight: Tensor, indices: Tensor, dy: Tensor, padding: int, accumulate: bool) -> None:
