@@ -2,7 +2,8 @@
 
 A piece of Llama's kind may begin with spaces, but has none after another character, and a new line is a piece alone. So
 a word with the spaces before it is encoded as if nothing else were there; most words of a text come again and again.
-By this a megabyte of Shakespeare took 0.2 s, and 1.0 s line by line through sentencepiece.
+Seconds of CPU time for a megabyte of Shakespeare, 4,096 pieces, an AMD EPYC core: pieces.py 0.7 at first and 0.2 when
+the words are known; sentencepiece 0.3 and 0.2; and 0.3 if it is given lines.
 """
 
 import re
