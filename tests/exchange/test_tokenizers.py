@@ -143,3 +143,14 @@ def test_a_second_model_shares_the_tokenizer_that_is_there(tmp_path):
     with pytest.raises(ValueError, match=r"tokenizer\.bin is there already"):
         exchange.write(tmp_path / "third.bin", checkpoint_with(CHARACTERS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.bin", "second.bin", "tokenizer.bin"]
+
+
+def test_transformers_unites_by_score_and_not_by_the_order_of_ids(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    scores = {"\u2581": -9.0, "a": -9.0, "b": -9.0, "c": -9.0, "ab": -2.0, "bc": -1.0}
+    special = CHARACTERS.pieces()[:259]
+    tokenizer = tokens.from_pieces(special + [tokens.Piece(t.encode(), s) for t, s in scores.items()], 1, 2)
+    assert tokenizer.encode("abc") == [259, 260, 264]
+    exchange.write(tmp_path / "folder", checkpoint_with(tokenizer))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    assert theirs.encode("abc", add_special_tokens=False) == [259, 260, 264]
