@@ -21,7 +21,7 @@ from .step_stock import WARM_UP, Say
 
 TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
 # The second step is the first that has the optimizer's state beside its activations; one more shows that it was all.
-_MEMORY_STEPS, _MEMORY_LIMIT = WARM_UP + 1, 1200.0  # seconds: bf16 without its instructions takes minutes
+_MEMORY_STEPS, _MEMORY_LIMIT = WARM_UP, 1200.0  # seconds: bf16 without its instructions takes minutes
 
 
 @dataclass(frozen=True)
