@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .arguments import positive
-from .runs import _warnings_alone
-from .train import _interrupts_held
+from .runs import warnings_alone
+from .train import interrupts_held
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ def _generate(options: argparse.Namespace) -> int:
     if which not in ("best", "last") and not which.isdecimal():
         raise ValueError(f"--checkpoint: expected best, last or the number of a step, got {which!r}")
     text = _standard_input() if options.prompt == "-" else options.prompt
-    with _warnings_alone():
+    with warnings_alone():
         model, tokenizer = _load(options.source, which, options.tokenizer)
     from ..generation import generate
     from ..machine import memory, threads
@@ -140,7 +140,7 @@ def _load_run(run: Path, which: str) -> tuple["Llama", "Tokenizer | None"]:
     if not isinstance(config, LlamaConfig):
         raise ValueError(f"{run} is a run of recipe {config.recipe}, which writes no text; give one of a llama recipe")
     tokenizer = tokens.load(run) if tokens.find(run) else None
-    with _interrupts_held():
+    with interrupts_held():
         from ..models import llama
         from ..train import evaluation
     weights = evaluation.find(run, which).tensors["model"]
@@ -152,7 +152,7 @@ def _load_file(path: Path) -> tuple["Llama", "Tokenizer | None"]:
 
     if not path.exists():
         raise ValueError(f"there is no {path}: give a run folder, or the file or folder of a model")
-    with _interrupts_held():
+    with interrupts_held():
         from ..models import llama
     checkpoint = exchange.read(path)
     return _fill(llama, checkpoint.shape, checkpoint.tensors), checkpoint.tokenizer

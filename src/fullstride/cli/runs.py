@@ -65,7 +65,7 @@ def write_report(run: Path) -> Path:
     try:
         from ..train import evaluation
 
-        with _warnings_alone():
+        with warnings_alone():
             model, task, *_ = evaluation.load(run, "best")
             sections = task.sections(model)
     except (OSError, ValueError) as error:
@@ -85,7 +85,7 @@ def _evaluate(options: argparse.Namespace) -> int:
     _check_which(options.checkpoint)
     from ..train import evaluation
 
-    with _warnings_alone():
+    with warnings_alone():
         scores = evaluation.evaluate(options.folder, options.checkpoint)
     if options.json:
         print(json.dumps(scores))
@@ -102,7 +102,7 @@ def _export(options: argparse.Namespace) -> int:
     from ..machine.memory import as_size
     from ..train import export
 
-    with _warnings_alone():
+    with warnings_alone():
         if options.to.suffix != ".safetensors":
             step, files = export.export_as_others(options.folder, options.to, options.checkpoint, options.force)
             print("\n".join(f"{file}: of step {step}, {as_size(file.stat().st_size)}" for file in files))
@@ -113,7 +113,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _warnings_alone() -> Iterator[None]:
+def warnings_alone() -> Iterator[None]:
     """Of what the package logs, only warnings are for people who did not ask for a training."""
     from ..train.terminal import set_up_logging
 

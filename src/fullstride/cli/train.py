@@ -73,7 +73,7 @@ def _train(options: argparse.Namespace) -> int:
         print(dry_run.as_text(config, dry_run.estimate(config)))
         return 0
     with _expected_errors():
-        with _interrupts_held():
+        with interrupts_held():
             from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
 
         return _fit(Trainer(config, options.run), options)
@@ -133,7 +133,7 @@ def _resume(options: argparse.Namespace) -> int:
         from ..train.run_folder import RunFolder
 
         RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
-        with _interrupts_held():
+        with interrupts_held():
             from ..train.trainer import Trainer
 
         return _fit(Trainer.resume(options.folder), options)
@@ -179,7 +179,7 @@ def _print_recipes() -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Ctrl-C counts at the end: torch, interrupted while it loads numpy, goes on without it and fails much later."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
