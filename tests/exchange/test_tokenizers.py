@@ -17,14 +17,14 @@ TEXTS = ["Hello, world", "the song of the lark", "", " ", "  two  spaces ", "\n\
 TEXTS += ["\u4f60\u597d \u00e9t\u00e9", "\x00\x7f"]  # what has no piece becomes bytes
 
 
-def trained(**options):
+def trained(text=TEXT, **options):
     import io
 
     import sentencepiece
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(TEXT.split("\n")), model_writer=model, vocab_size=320, byte_fallback=True,
+        sentence_iterator=iter(text.split("\n")), model_writer=model, vocab_size=320, byte_fallback=True,
         hard_vocab_limit=False, minloglevel=2, **options,
     )  # fmt: skip
     return bpe.BPE(model.getvalue())
@@ -126,6 +126,20 @@ def test_a_tokenizer_that_is_more_than_its_pieces_goes_into_a_folder_only(option
     assert "tokenizer.json" not in [path.name for path in written]
     assert "not of Llama's kind, so no tokenizer.json is made of it" in caplog.text
     assert exchange.read(tmp_path / "folder").tokenizer.encode(TEXT) == other.encode(TEXT)
+
+
+SYMBOLS = {"model_type": "bpe", "user_defined_symbols": "[\u03c9]"}
+
+
+@pytest.mark.parametrize("options", [{"model_type": "unigram"}, SYMBOLS], ids=["unigram", "symbols"])
+def test_pieces_that_are_not_united_by_scores_are_refused_whatever_letters_they_have(options, tmp_path):
+    greek = "\n".join("\u03b1\u03b2\u03b3 \u03b2\u03b3\u03b4 \u03b1\u03b2 " + "\u03b3\u03b4" * i for i in range(9))
+    options = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False} | options
+    other = trained(greek, **options)
+    for target in ("model.bin", "model.gguf"):
+        with pytest.raises(ValueError, match=r"would give other tokens; a Hugging Face folder keeps its own file"):
+            exchange.write(tmp_path / target, checkpoint_with(other))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_tokenizer_named_by_its_size_is_found_as_llama2c_names_it(tmp_path):

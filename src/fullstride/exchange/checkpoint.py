@@ -89,12 +89,19 @@ def check_tokenizer(source: object, shape: Mapping[str, Any], tokenizer: "Tokeni
 def by_scores(tokenizer: "Tokenizer") -> bool:
     """Whether the pieces and their scores are all there is to it, which is all that other formats hold of it.
 
-    A sentencepiece model may be of another kind, or change a text before it cuts it, say by NFKC.
+    A sentencepiece model may be of another kind, unigram say; change a text before it cuts it, as by NFKC; or have
+    symbols of its user's, which are never cut. The first it tells; the others show in a text, and in the pieces.
     """
     from .. import tokens
 
-    alone = tokens.from_pieces(tokenizer.pieces(), tokenizer.bos, tokenizer.eos)
-    return alone.encode(_PROBE) == tokenizer.encode(_PROBE)
+    if not getattr(tokenizer, "unites_by_scores", True):
+        return False
+    pieces = tokenizer.pieces()
+    alone = tokens.from_pieces(pieces, tokenizer.bos, tokenizer.eos)
+    texts = [piece.text.decode(errors="replace").replace("\u2581", " ") for piece in pieces if piece.kind == "normal"]
+    if alone.encode(_PROBE) != tokenizer.encode(_PROBE):
+        return False
+    return all(alone.encode(text, start=False) == tokenizer.encode(text, start=False) for text in texts)
 
 
 def check_by_scores(path: Path, tokenizer: "Tokenizer | None") -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..data import files
 from .decoding import Decoder
+from .model_file import unites_by_scores
 from .tokenizer import SPACE, Kind, Piece
 from .words import Words
 
@@ -29,6 +30,7 @@ class BPE:
         if self.bos < 0 or self.eos < 0:
             raise ValueError(f"{name}: expected a sentencepiece model with signs for the start and the end of a text")
         self._model, self._processor = model, processor
+        self.unites_by_scores = unites_by_scores(model)  # else the pieces are not all there is to it
         self._without_prefix = _processor(model, name)
         self._without_prefix.override_normalizer_spec(add_dummy_prefix=False)
         prefix = processor.normalize("a") != self._without_prefix.normalize("a")
