@@ -10,7 +10,9 @@ from fullstride.data.order import Order
 from fullstride.models import llama
 from fullstride.recipes.llama import SIZES, LlamaConfig, Model
 from fullstride.train import config_files, evaluation, metrics
+from fullstride.train.errors import Diverged
 from fullstride.train.export import export_as_others
+from fullstride.train.hooks import Hook
 from fullstride.train.trainer import Trainer
 
 TINY = {"width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "hidden": 64, "context": 16}
@@ -130,20 +132,40 @@ def test_a_run_starts_from_exported_weights_to_the_bit(texts, tmp_path, name):
     assert task.tokenizer.encode("beauty") == tokens.load(run).encode("beauty")
 
 
-def test_a_fine_tuned_run_goes_on_without_the_file_it_started_from(texts, tmp_path):
+@pytest.mark.parametrize("given", [True, False], ids=["a tokenizer given", "that of the file"])
+def test_a_fine_tuned_run_goes_on_without_the_files_it_started_from(texts, tmp_path, given):
     Trainer(tiny(texts), tmp_path / "first").fit()
-    target = tmp_path / "model.gguf"
+    target, characters = tmp_path / "model.gguf", tmp_path / "first" / "characters.json"
     export_as_others(tmp_path / "first", target)
-    characters = str(tmp_path / "first" / "characters.json")
     base = recipes.llama().replace(
-        init=str(target), data={"path": str(texts), "tokenizer": characters}, steps=3, micro_batch=4, threads=2,
-        evaluation={"every": 0, "batch": 8}, samples={"tokens": 0}, precision="fp32",
+        init=str(target), data={"path": str(texts)} | ({"tokenizer": str(characters)} if given else {}), steps=3,
+        micro_batch=4, threads=2, evaluation={"every": 0, "batch": 8}, samples={"tokens": 0}, precision="fp32",
     )  # fmt: skip
     Trainer(base, tmp_path / "second").fit()
     target.unlink()
+    characters.unlink()
     text = (tmp_path / "second" / "config.yaml").read_text()
     (tmp_path / "second" / "config.yaml").write_text(text.replace("steps: 3\n", "steps: 4\n"))
     assert Trainer.resume(tmp_path / "second").fit().steps == 4
+    assert math.isfinite(evaluation.evaluate(tmp_path / "second")["loss"])
+
+
+def test_a_sample_leaves_out_tokens_that_the_tokenizer_does_not_have(texts):
+    task = tiny(texts).task()
+    task.vocabulary = 4 * task.tokenizer.size  # as of a file to start from
+    assert isinstance(task.sample(task.build_model()), str)
+
+
+def test_a_model_that_has_diverged_writes_no_sample_and_the_run_goes_on(texts, tmp_path):
+    class Spoil(Hook):
+        def on_start(self, trainer):
+            with torch.no_grad():
+                trainer.model.norm.weight.fill_(float("nan"))
+
+    config = tiny(texts, steps=2, evaluation={"every": 1}, max_nonfinite=2, checkpoints={"every": 0})
+    with pytest.raises(Diverged, match="2 steps in a row had a gradient that is not finite"):
+        Trainer(config, tmp_path / "run", [Spoil()]).fit()
+    assert not [row for row in metrics.read(tmp_path / "run") if row.get("event") == "sample"]
 
 
 def test_fields_that_the_file_contradicts_are_refused(texts, tmp_path):

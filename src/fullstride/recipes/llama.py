@@ -131,6 +131,15 @@ class LlamaConfig(Config):
                 config = config._as_in_file()
         return config
 
+    def of_run(self, run: Path) -> "LlamaConfig":
+        """Its tokenizer, if that was a file or came with one."""
+        from .. import tokens
+
+        kept = tokens.find(run)
+        if kept is None or self.data.tokenizer in ("characters", "bpe"):
+            return self
+        return self.replace(data={"tokenizer": _absolute(str(kept))})
+
     def next_commands(self, run: Path) -> list[str]:
         return [f'fullstride generate {run} --prompt "..."', f"fullstride export {run} --to model.gguf"]
 

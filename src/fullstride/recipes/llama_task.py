@@ -89,4 +89,4 @@ class LlamaTask(Task):
 
         prompt = [tokenizer.bos, *tokenizer.encode(wish.prompt)]
         new = generate(model, prompt, wish.tokens, wish.temperature, wish.top_p, self.config.seed, stop=tokenizer.bos)
-        return tokenizer.decode([*prompt[1:], *new])
+        return tokenizer.decode([*prompt[1:], *(token for token in new if token < tokenizer.size)])  # see _vocabulary

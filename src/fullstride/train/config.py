@@ -190,6 +190,10 @@ class Config:
         """With paths that mean the same from every folder: the run may be resumed in another one."""
         return self
 
+    def of_run(self: C, run: Path) -> C:
+        """For a run that is there: what its folder keeps is taken from there, not from where it once came from."""
+        return self
+
     def next_commands(self, run: Path) -> list[str]:
         """What can be done with a run that is over."""
         return [f"fullstride evaluate {run}", f"fullstride export {run} --to model.safetensors"]

@@ -41,7 +41,7 @@ def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, int, S
     """The model with the weights of a checkpoint, ready to be used."""
     config = config_files.from_yaml(RunFolder.read(run_folder).config_yaml, f"{run_folder}/config.yaml")
     snapshot = find(run_folder, which)
-    task = config.task()
+    task = config.of_run(run_folder).task()
     model = task.build_model()
     model.load_state_dict(snapshot.tensors["model"])
     model, _ = prepare(model.eval(), precision="fp32", threads=config.threads)

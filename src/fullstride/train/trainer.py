@@ -62,7 +62,7 @@ class Trainer:
     def resume(cls, run: str | Path, hooks: Sequence[Hook] = (), base: Config | None = None) -> "Trainer":
         """The config is the run's own. `base` is what its recipe returns, for a recipe that is not in the package."""
         text = RunFolder.read(Path(run)).config_yaml
-        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base), run, hooks)
+        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks)
         trainer._resumes = True
         for name in config_files.missing(trainer.config, text):
             logger.warning("%s/config.yaml is older than the field %s, which takes its default", run, name)
@@ -240,7 +240,8 @@ class Trainer:
         began = time.perf_counter()
         with self.clock("evaluate"):
             row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals)
-            sample = self.task.sample(self.model)
+            finite = all(math.isfinite(row[name]) for name in self.task.metrics)  # else there is nothing to show
+            sample = self.task.sample(self.model) if finite else None
         row |= {"step": step, "seconds": time.perf_counter() - began}
         with self._whole_or_unsound():
             self.state.evaluated = step
