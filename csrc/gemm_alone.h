@@ -61,9 +61,10 @@ class Alone {
     int64_t first, last;
   };
 
-  // 14 rows of AVX-512 are too many for pointers in registers.
+  // 14 rows of AVX-512 are too many for pointers in registers. Rows that are all one, 0 apart, would be taken for packed.
   static bool as_it_lies(const Operands& ops) {
-    return kTileRows <= 6 && ops.a_dtype == FS_F32 && ops.a_col == 1 && ops.shape.k > 0 && ops.shape.k <= kMostDirect;
+    const bool by_rows = ops.a_dtype == FS_F32 && ops.a_col == 1 && ops.a_row != 0;
+    return kTileRows <= 6 && by_rows && ops.shape.k > 0 && ops.shape.k <= kMostDirect;
   }
   static int64_t padded(const Shape& shape) { return shape.num_col_panels() * kTileCols; }
   static int64_t num_slices(const Shape& shape) {

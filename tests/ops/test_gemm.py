@@ -113,6 +113,13 @@ def test_fp64_and_broadcast_operands_work():
     assert_close(gemm(a.float()[:1].expand(4, 5), b.float()), (a.float()[:1].expand(4, 5) @ b.float()).double())
 
 
+@pytest.mark.parametrize("shape", [(200, 16, 24), (200, 40, 300)])
+def test_rows_that_are_one_row_expanded_are_multiplied_as_such(isa, shape):
+    m, n, k = shape
+    row, b = torch.randn(1, k), torch.randn(k, n)
+    assert torch.equal(gemm(row.expand(m, k), b), gemm(row.repeat(m, 1), b))
+
+
 def test_wrong_arguments_are_named():
     a, b = torch.ones(2, 3), torch.ones(3, 4)
     with pytest.raises(ValueError, match=r"a of \(m, k\) and b of \(k, n\), got \(2, 3\) and \(4, 3\)"):
