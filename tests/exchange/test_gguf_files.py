@@ -166,6 +166,7 @@ def test_an_array_of_a_damaged_length_is_refused_at_once(field, tmp_path):
         ({"llama.attention.head_count": 5}, r"expected a width that is a multiple of 2 x heads \(10\), got 32"),
         ({"llama.attention.head_count_kv": [4, 4]}, r"expected kv_heads to be 1 or more, got \[4, 4\]"),
         ({"llama.block_count": 0}, "expected layers to be 1 or more, got 0"),
+        ({"llama.block_count": 2**32 - 1}, "expected layers to be at most 4096, got 4294967295"),
         ({"llama.block_count": 3}, "expected a tensor blk.2.attn_norm.weight, got none"),
         ({"llama.block_count": 1}, "a tensor blk.1.* that no Llama has"),
         ({"llama.feed_forward_length": 44}, r"expected blk.0.ffn_gate.weight of size \(44, 32\), got \(40, 32\)"),

@@ -124,6 +124,8 @@ def test_a_tied_head_that_is_stored_too_is_read_if_it_is_the_embedding(tmp_path)
         ({"hidden_size": None}, "expected hidden_size among its fields, got none"),
         ({"hidden_size": "32"}, "expected width to be 1 or more, got '32'"),
         ({"num_hidden_layers": 0}, "expected layers to be 1 or more, got 0"),
+        ({"num_hidden_layers": 10**12}, "expected layers to be at most 4096, got 1000000000000"),
+        ({"max_position_embeddings": 2**40}, "expected context to be at most 2147483647, got 1099511627776"),
         ({"hidden_size": 36}, r"expected a width that is a multiple of 2 x heads \(8\), got 36"),
         ({"num_key_value_heads": 3}, r"expected kv_heads to be a divisor of heads \(4\), got 3"),
         ({"rms_norm_eps": -1}, "expected eps to be above 0, got -1"),

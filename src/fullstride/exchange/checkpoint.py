@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 COUNTS = ("vocabulary", "width", "layers", "heads", "kv_heads", "hidden", "context")
 _PROBE = "The quick  brown fox,\n\tjumped over 13 lazy dogs. \u00c9t\u00e9 of\ufb01ce \u4f60\u597d\n "
 HEAD, EMBEDDING = "head.weight", "embedding.weight"
+_MOST = 2**31 - 1  # of what is counted; llama2.c's header holds no more
+_MOST_LAYERS = 4096  # far above any model: a damaged number would be as many names of weights, listed before any is read
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ def checked_shape(source: object, shape: Mapping[str, Any]) -> dict[str, Any]:
     for name in COUNTS:
         if type(shape[name]) is not int or shape[name] < 1:
             raise ValueError(f"{source}: expected {name} to be 1 or more, got {shape[name]!r}; the file is damaged")
+        most = _MOST_LAYERS if name == "layers" else _MOST
+        if shape[name] > most:
+            raise ValueError(f"{source}: expected {name} to be at most {most}, got {shape[name]}; the file is damaged")
     width, heads, kv_heads = shape["width"], shape["heads"], shape["kv_heads"]
     if width % (2 * heads):
         raise ValueError(f"{source}: expected a width that is a multiple of 2 x heads ({2 * heads}), got {width}")
@@ -83,7 +88,8 @@ def check_sizes(source: object, expected: Mapping[str, tuple[int, ...]], found: 
 def check_tokenizer(source: object, shape: Mapping[str, Any], tokenizer: "Tokenizer | None", place: object) -> None:
     if tokenizer is not None and tokenizer.size != shape["vocabulary"]:
         expected = f"expected a tokenizer of {shape['vocabulary']} tokens, as the model has"
-        raise ValueError(f"{source}: {expected}, got {place} with {tokenizer.size}, which is not the model's")
+        hint = ": put its own there, or the model elsewhere" if isinstance(place, Path) else ""
+        raise ValueError(f"{source}: {expected}, got {place} with {tokenizer.size}, which is not the model's{hint}")
 
 
 def by_scores(tokenizer: "Tokenizer") -> bool:
