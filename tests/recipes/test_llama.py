@@ -191,3 +191,25 @@ def test_recomputed_layers_give_the_same_gradients(texts):
 
 def test_every_size_can_be_wished_for():
     assert set(SIZES) == {"characters", "stories260K", "stories15M", "stories42M", "stories110M"}
+
+
+def test_a_file_to_start_from_is_checked_also_where_every_field_is_given(texts, tmp_path):
+    Trainer(tiny(texts, steps=1), run=tmp_path / "run").fit()
+    export_as_others(tmp_path / "run", tmp_path / "model.bin")
+    base = recipes.llama().replace(init=str(tmp_path / "model.bin"), data={"path": str(texts)})
+    assert base.replace(model=TINY).located() == base.located()
+    for wish in (TINY | {"width": 64}, {"tied": False}, {"rope_base": 5000.0}):
+        with pytest.raises(ValueError, match=r"model\.(width|tied|rope_base): expected .*, as in .*model\.bin, got"):
+            base.replace(model=wish).located()
+    as_in_a_run = base.replace(model=TINY, data={"tokenizer": str(tmp_path / "run" / "characters.json")})
+    with pytest.raises(ValueError, match="do not fit the model that is asked for; leave --model and"):
+        Trainer(as_in_a_run.replace(model={"width": 64}), run=tmp_path / "other").fit()
+
+
+def test_tokens_of_nanogpt_may_be_more_than_bpe_pieces(tmp_path):
+    for name in ("train.bin", "val.bin"):
+        np.arange(50000, 50257, dtype=np.uint16).tofile(tmp_path / name)
+    config = recipes.llama().replace(model=TINY, data={"path": str(tmp_path), "vocabulary": 50257})
+    assert config.task().vocabulary == 50257
+    with pytest.raises(ValueError, match=r"token 50000 .* expected one below 4096.*give that or --data\.vocab"):
+        config.replace(data={"vocabulary": 4096}).task()

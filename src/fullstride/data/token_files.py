@@ -92,7 +92,7 @@ def beyond(span: Span, place: int, token: int, vocabulary: int) -> str:
     """`place` counts from the start of the span."""
     return (
         f"{span.path}: token {token} at byte {2 * (span.start + place)}: expected one below {vocabulary}, the "
-        "vocabulary: the file was made with another tokenizer, or is no file of tokens"
+        "vocabulary: the file was made with another tokenizer, give that or --data.vocabulary, or is no file of tokens"
     )
 
 

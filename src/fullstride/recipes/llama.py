@@ -1,5 +1,6 @@
 """Recipe `llama`: a language model of the Llama kind, from 260 thousand to 110 million parameters."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -71,7 +72,7 @@ class Data:
     tokenizer: str = "bpe"
     """characters, bpe (trained on the text), or a file: tokenizer.model, tokenizer.bin, characters.json."""
     vocabulary: int = 4096
-    """Of bpe: its pieces. Of .bin tokens without a tokenizer: how many different tokens there are."""
+    """Of bpe: its pieces, 512 to 32000. Of .bin tokens without a tokenizer: how many different tokens there are."""
     valid_share: float = 0.1
     """Of each text, held out at its end."""
     workers: int | Literal["auto"] = "auto"
@@ -81,8 +82,6 @@ class Data:
 
     def __post_init__(self) -> None:
         expect(1 <= self.vocabulary <= 65536, "data.vocabulary", "1 to 65536, which 16 bits hold", self.vocabulary)
-        bpe = self.tokenizer != "bpe" or 512 <= self.vocabulary <= 32000
-        expect(bpe, "data.vocabulary", "512 to 32000 pieces of bpe", self.vocabulary)
         expect(0 < self.valid_share < 1, "data.valid_share", "above 0, below 1", self.valid_share)
         expect(self.prefetch >= 1, "data.prefetch", "1 or more", self.prefetch)
         expect(self.workers == "auto" or self.workers >= 0, "data.workers", "0 or more, or auto", self.workers)
@@ -127,7 +126,8 @@ class LlamaConfig(Config):
             config = config.replace(data={"tokenizer": _absolute(self.data.tokenizer)})
         if self.init is not None:
             config = config.replace(init=_absolute(self.init))
-            if any(getattr(self.model, name) is None for name in _FIELDS):
+            is_open = self.data.tokenizer in ("characters", "bpe")  # as it never is in the config of a run
+            if is_open or any(getattr(self.model, name) is None for name in _FIELDS):
                 config = config._as_in_file()
         return config
 
@@ -159,6 +159,10 @@ class LlamaConfig(Config):
         for name in _FIELDS:
             wish = getattr(self.model, name)
             fits = wish in (None, shape[name]) or (name == "context" and wish < shape[name])
+            expect(fits, f"model.{name}", f"{shape[name]}, as in {self.init}", wish)
+        for name in ("tied", "rope_base", "eps"):
+            wish = getattr(self.model, name)
+            fits = wish == getattr(Model, name) or math.isclose(wish, shape[name], rel_tol=1e-6)  # GGUF has fp32
             expect(fits, f"model.{name}", f"{shape[name]}, as in {self.init}", wish)
         shape["context"] = self.model.context or shape["context"]
         data: dict[str, Any] = {"vocabulary": vocabulary}

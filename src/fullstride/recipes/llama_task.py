@@ -62,7 +62,13 @@ class LlamaTask(Task):
         if self.config.init is not None:
             from .. import exchange
 
-            model.load_state_dict(exchange.read(Path(self.config.init)).tensors)
+            tensors, own = exchange.read(Path(self.config.init)).tensors, model.state_dict()
+            if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
+                raise ValueError(
+                    f"init: the weights of {self.config.init} do not fit the model that is asked for; leave --model and"
+                    " --data.vocabulary to the file"
+                )
+            model.load_state_dict(tensors)
 
     def write_files(self, folder: Path) -> None:
         if self.tokenizer is not None:
