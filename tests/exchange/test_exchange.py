@@ -74,7 +74,7 @@ def test_a_format_is_known_by_its_content_and_not_by_its_name(tmp_path):
 
 
 def test_a_name_of_no_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"model\.onnx: expected a name that ends with \.bin or \.gguf, or that of a"):
+    with pytest.raises(ValueError, match=r"model\.onnx: expected a name that ends with \.bin, \.gguf or \.safe"):
         exchange.write(tmp_path / "model.onnx", checkpoint_of())
 
 

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
         help="text from a language model, as it comes",
         description="Writes text that follows a prompt to standard output, and how fast that went to standard error."
         " The model is that of a run of a llama recipe, or one of another program: a llama2.c .bin, a Hugging Face"
-        " folder, a .gguf.",
+        " folder, a .gguf, or a .safetensors of `fullstride export`.",
     )
     generate.add_argument("source", metavar="RUN_OR_FILE", type=Path, help="the run folder, or a model")
     generate.add_argument("--prompt", metavar="TEXT", default="", help="what to go on from; - reads standard input")

@@ -45,7 +45,10 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
     kind = "" if path.is_dir() else path.suffix
     if kind not in formats:
         known = "; ".join(f"{suffix or 'no end'}: {words}" for suffix, words in FORMATS.items())
-        raise ValueError(f"{path}: expected a name that ends with .bin or .gguf, or that of a folder ({known})")
+        raise ValueError(
+            f"{path}: expected a name that ends with .bin, .gguf or .safetensors, or that of a folder ({known};"
+            " .safetensors: by `fullstride export`)"
+        )
     written: list[Path] = formats[kind].write(path, checkpoint, replace)
     return written
 

@@ -128,11 +128,13 @@ def _open(path: Path) -> Any:
     if len(head) == 8 and version not in (2, 3):
         other = "one of a machine of the other byte order" if version & 0xFFFF == 0 else f"version {version}"
         raise ValueError(f"{path}: expected GGUF of version 2 or 3, got {other}")
+    reader = _reader()
     try:
         # Copy on write: pages are read when they are used, and who changes a weight does not change the file.
-        return _reader()(path, "c")
+        return reader(path, "c")
     except (IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
+        words = " ".join(str(error).split())
+        reason = words if words.startswith("expected") else "it ends too soon"  # numpy's words help nobody
         raise ValueError(f"{path}: expected GGUF, got a file that is cut short or damaged ({reason})") from None
 
 
