@@ -70,8 +70,8 @@ def test_bad_usage_is_refused_in_one_line(words, line, capsys):
 def documented_commands() -> list[str]:
     docs = Path(__file__).parents[2] / "docs"
     text = (docs / "training.md").read_text() + (docs / "llama.md").read_text()
-    fences = re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line.removeprefix("$ ") for fence in fences for line in fence.splitlines()]
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line.removeprefix("$ ") for language, fence in fences if not language for line in fence.splitlines()]
     return [line for line in lines if line.startswith("fullstride ")]
 
 
