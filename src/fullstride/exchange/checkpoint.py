@@ -18,7 +18,7 @@ COUNTS = ("vocabulary", "width", "layers", "heads", "kv_heads", "hidden", "conte
 _PROBE = "The quick  brown fox,\n\tjumped over 13 lazy dogs. \u00c9t\u00e9 of\ufb01ce \u4f60\u597d\n "
 HEAD, EMBEDDING = "head.weight", "embedding.weight"
 _MOST = 2**31 - 1  # of what is counted; llama2.c's header holds no more
-_MOST_LAYERS = 4096  # far above any model: a damaged number would be as many names of weights, listed before any is
+_MOST_LAYERS = 4096  # far above any model: a damaged number would be as many names, listed before any is read
 
 
 @dataclass(frozen=True)
