@@ -185,7 +185,7 @@ def llama() -> LlamaConfig:
 
 
 def llama_char() -> LlamaConfig:
-    """The quick start: a small Llama learns to write Shakespeare, character by character, in 20 minutes."""
+    """The quick start: a small Llama learns to write Shakespeare, character by character; 12 minutes on 2 cores."""
     return LlamaConfig(
         recipe="llama-char", steps=8000, micro_batch=4,
         model=Model(size="characters"), data=Data(tokenizer="characters"),
