@@ -34,7 +34,7 @@ def draw(content: Mapping[str, Any]) -> str:
         axes.set(xlabel=f"time spent in training steps ({unit})", ylim=(low - margin, high + margin))
         axes.set_xlim(left=0)
         axes.set_ylabel("validation loss (nats)")
-        axes.legend(loc="upper right")
+        axes.legend(loc="upper right", fontsize="small")
 
     caption = f"Validation loss over time: recipe {content['recipe']}, by side."
     return standalone(drawing.draw(Figure(caption, curves, _HEIGHT), number=0))

@@ -124,7 +124,7 @@ def test_torch_and_the_model_are_left_as_they_were():
     next(tokens)
     assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == (True, False)  # between two tokens
     next(tokens)
-    tokens.close()
+    tokens.close()  # type: ignore[attr-defined]
     assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == (True, False)
     assert torch.equal(torch.get_rng_state(), state)
     assert [module.training for module in model.modules()] == modes

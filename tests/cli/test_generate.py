@@ -36,8 +36,8 @@ def model():
     with torch.no_grad():
         built.head.weight[: 3 + 256] = 0
         built.head.weight[3 + 256 :] *= 200
-    shape |= {"vocabulary": tokenizer.size, "rope_base": 10000.0, "eps": 1e-5}
-    return built, Checkpoint(shape, built.state_dict(), tokenizer)
+    whole = shape | {"vocabulary": tokenizer.size, "rope_base": 10000.0, "eps": 1e-5}
+    return built, Checkpoint(whole, built.state_dict(), tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +199,7 @@ def test_a_tokenizer_that_does_not_fit_is_one_line(file, tmp_path, capsys):
 )
 def test_bad_input_is_one_line(file, words, line, capsys):
     arguments = ["generate", *(str(file) if word == "FILE" else word for word in words)]
+    code: object
     try:
         code = cli.main(arguments)
     except SystemExit as ended:  # of the parser

@@ -69,7 +69,8 @@ def test_recomputing_gives_the_same_bits(precision):
 def test_recomputing_keeps_less_for_backward():
     kept = []
     for recompute in (False, True):
-        model, sizes = prepared(build(recompute=recompute)), {}
+        model = prepared(build(recompute=recompute))
+        sizes: dict[int, int] = {}
 
         def pack(tensor, sizes=sizes):
             sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()

@@ -56,7 +56,8 @@ def test_a_tied_embedding_adds_its_rows_to_the_gradient_of_the_head(precision, s
 
 def test_somebody_who_watches_the_tied_gradient_sees_all_of_it(tables):
     expected = tied_gradients(Tied())
-    model, seen = Tied(), []
+    model = Tied()
+    seen: list[torch.Tensor] = []
     fullstride.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), precision="fp32")
     model.head.weight.register_hook(seen.append)
     tied_gradients(model)

@@ -97,7 +97,8 @@ def test_validation_counts_every_token_once(texts):
     torch.manual_seed(0)
     model = task.build_model().eval()
     by_trainer = evaluation.run(model, task, 3)["loss"]
-    stream = np.concatenate([span.map() for span in task.valid_data.files]).astype(np.int64)
+    spans = task.valid_data.files  # type: ignore[attr-defined]
+    stream = np.concatenate([span.map() for span in spans]).astype(np.int64)
     losses = []
     context = TINY["context"]
     with torch.no_grad():
