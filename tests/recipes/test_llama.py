@@ -178,6 +178,16 @@ def test_fields_that_the_file_contradicts_are_refused(texts, tmp_path):
     assert shorter.model.shape()["context"] == 8
 
 
+def test_a_text_that_was_changed_is_told_when_a_run_goes_on(texts, tmp_path):
+    Trainer(tiny(texts, steps=3), tmp_path / "run").fit()
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("steps: 3\n", "steps: 4\n"))
+    text = texts / "one.txt"
+    text.write_text(text.read_text().replace("fairest", "darkest"))
+    Trainer.resume(tmp_path / "run").fit()
+    assert "not bit for bit the run as it was: data was" in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_recomputed_layers_give_the_same_gradients(texts):
     task = tiny(texts).task()
     batch = task.train_data.batch(*Order(len(task.train_data), 4).micro_batch(0))

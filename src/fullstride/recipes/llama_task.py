@@ -23,6 +23,7 @@ class LlamaTask(Task):
         path = sources.default_folder("shakespeare") if data.path is None else Path(data.path)
         corpus = text.prepare(path, self._given_tokenizer() or data.tokenizer, data.vocabulary, data.valid_share)
         self.tokenizer: Tokenizer | None = corpus.tokenizer
+        self.fingerprint = corpus.fingerprint
         self.vocabulary = self._vocabulary(corpus.vocabulary)
         self.units_per_sample = context = shape["context"]
         self.train_data = TokenDataset(corpus.train, context, self.vocabulary, config.seed, shift=True)

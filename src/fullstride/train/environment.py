@@ -14,7 +14,9 @@ from .task import Task
 
 
 def describe(task: Task, model: nn.Module) -> dict[str, Any]:
-    """As things stand after prepare(). Other data is told by its size: the folder may hold the full set by now."""
+    """As things stand after prepare(). Other data is told by its size: the folder may hold the full set by now; and by
+    its content, where the task knows that."""
+    content = {} if task.fingerprint is None else {"data": task.fingerprint[:16]}
     return {
         "fullstride": __version__,
         "torch": torch.__version__,
@@ -26,6 +28,7 @@ def describe(task: Task, model: nn.Module) -> dict[str, Any]:
         "products": {name: linear.backend(getattr(torch, name)) for name in ("float32", "bfloat16")},
         "train_samples": len(task.train_data),
         "valid_samples": len(task.valid_data),
+        **content,
     }
 
 

@@ -30,6 +30,8 @@ class Task:
     metrics: tuple[str, ...] = ("loss",)
     """What score() sums, besides "count"."""
     higher_is_better = frozenset({"accuracy"})
+    fingerprint: str | None = None
+    """Of the content of the data, where it is known: a resumed run tells when it is another one."""
     train_data: Dataset
     valid_data: Dataset
 
