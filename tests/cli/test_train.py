@@ -197,6 +197,7 @@ def test_bad_input_does_not_wait_for_torch():
 
 LOADING = """
 import builtins, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started without
 load, seen = builtins.__import__, []
 def interrupted(name, *arguments):
     if name == "numpy" and not seen:
