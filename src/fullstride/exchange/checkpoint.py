@@ -72,6 +72,14 @@ def sizes(shape: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return expected
 
 
+def renamed(name: str, names: Mapping[str, str]) -> str:
+    """A weight's name elsewhere: of `names`, those that begin with a dot stand anywhere in it, others at its start."""
+    for ours, other in names.items():
+        if name.startswith(ours) or (ours[0] == "." and ours in name):
+            name = name.replace(ours, other, 1)
+    return name
+
+
 def check_sizes(source: object, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Iterable[int]]) -> None:
     """Both by the names that the file has for the tensors, so that a reader can look for them there."""
     for name, size in expected.items():

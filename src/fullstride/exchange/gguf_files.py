@@ -20,6 +20,7 @@ from .checkpoint import (
     checked_shape,
     halved,
     interleaved,
+    renamed,
     rotary_heads,
     sizes,
     with_head,
@@ -44,10 +45,7 @@ _COUNTS = {
 
 def theirs(name: str) -> str:
     """The name that llama.cpp has for a weight."""
-    for ours, other in _NAMES.items():
-        if name.startswith(ours) or (ours[0] == "." and ours in name):
-            name = name.replace(ours, other, 1)
-    return name
+    return renamed(name, _NAMES)
 
 
 def shape_of(path: Path) -> dict[str, Any]:

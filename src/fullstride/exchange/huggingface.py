@@ -17,6 +17,7 @@ from .checkpoint import (
     check_sizes,
     check_tokenizer,
     checked_shape,
+    renamed,
     sizes,
     with_head,
     writable,
@@ -44,10 +45,7 @@ _READABLE = ("F64", "F32", "F16", "BF16")
 
 def theirs(name: str) -> str:
     """The name that a weight has in transformers' LlamaForCausalLM."""
-    for ours, other in _NAMES.items():
-        if name.startswith(ours) or (ours[0] == "." and ours in name):
-            name = name.replace(ours, other, 1)
-    return name
+    return renamed(name, _NAMES)
 
 
 def shape_of(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from .llama_task import LlamaTask
 
+_MADE_OF_TEXT = ("characters", "bpe")  # tokenizers; others are files
 _FIELDS = ("width", "layers", "heads", "kv_heads", "hidden", "context")
 SIZES: dict[str, tuple[int, ...]] = {
     "characters": (128, 4, 4, 4, 352, 256),
@@ -122,11 +123,11 @@ class LlamaConfig(Config):
         config = self
         if self.data.path is not None:
             config = config.replace(data={"path": _absolute(self.data.path)})
-        if self.data.tokenizer not in ("characters", "bpe"):
+        if self.data.tokenizer not in _MADE_OF_TEXT:
             config = config.replace(data={"tokenizer": _absolute(self.data.tokenizer)})
         if self.init is not None:
             config = config.replace(init=_absolute(self.init))
-            is_open = self.data.tokenizer in ("characters", "bpe")  # as it never is in the config of a run
+            is_open = self.data.tokenizer in _MADE_OF_TEXT  # as it never is in the config of a run
             if is_open or any(getattr(self.model, name) is None for name in _FIELDS):
                 config = config._as_in_file()
         return config
@@ -136,7 +137,7 @@ class LlamaConfig(Config):
         from .. import tokens
 
         kept = tokens.find(run)
-        if kept is None or self.data.tokenizer in ("characters", "bpe"):
+        if kept is None or self.data.tokenizer in _MADE_OF_TEXT:
             return self
         return self.replace(data={"tokenizer": _absolute(str(kept))})
 
@@ -166,7 +167,7 @@ class LlamaConfig(Config):
             expect(fits, f"model.{name}", f"{shape[name]}, as in {self.init}", wish)
         shape["context"] = self.model.context or shape["context"]
         data: dict[str, Any] = {"vocabulary": vocabulary}
-        if self.data.tokenizer in ("characters", "bpe"):
+        if self.data.tokenizer in _MADE_OF_TEXT:
             data["tokenizer"] = self.init  # its own
         return self.replace(model=shape, data=data)
 
