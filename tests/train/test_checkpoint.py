@@ -10,7 +10,8 @@ import os
 import pytest
 import torch
 
-from fullstride.train import checkpoint_files, durable
+from fullstride import durable
+from fullstride.train import checkpoint_files
 from fullstride.train.checkpoint import InvalidCheckpoint, NonFiniteWeights, Snapshot, Store
 
 PARTS = ["model.safetensors", "optimizer.safetensors", "gradients.safetensors", "state.json", "manifest.json"]

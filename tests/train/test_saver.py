@@ -8,9 +8,9 @@ import time
 import pytest
 import torch
 
+from fullstride.durable import no_poll
 from fullstride.train import saver as saver_module
 from fullstride.train.checkpoint import NonFiniteWeights, Snapshot, Store
-from fullstride.train.durable import no_poll
 from fullstride.train.saver import Saver
 
 from . import children

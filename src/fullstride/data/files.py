@@ -4,7 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from ..train import durable
+from .. import durable
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..train import durable
+from .. import durable
 
 logger = logging.getLogger(__name__)
 

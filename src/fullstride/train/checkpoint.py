@@ -14,10 +14,11 @@ import re
 from pathlib import Path
 from typing import Literal, NoReturn
 
+from .. import durable
+from ..durable import Poll, no_poll
 from ..machine.memory import as_size
-from . import checkpoint_files, durable, tensor_files
+from . import checkpoint_files, tensor_files
 from .checkpoint_files import Content, InvalidCheckpoint, Snapshot, reason
-from .durable import Poll, no_poll
 
 __all__ = ["InvalidCheckpoint", "Kind", "NonFiniteWeights", "Snapshot", "Store"]
 

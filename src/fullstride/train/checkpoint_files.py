@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from . import durable, tensor_files
-from .durable import Poll, no_poll
+from .. import durable
+from ..durable import Poll, no_poll
+from . import tensor_files
 
 FORMAT = 1
 MANIFEST = "manifest.json"

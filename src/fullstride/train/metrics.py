@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from . import durable
+from .. import durable
 from .run_folder import RunFolder
 
 logger = logging.getLogger(__name__)

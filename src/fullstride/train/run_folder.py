@@ -20,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
-from . import durable
+from .. import durable
 
 logger = logging.getLogger(__name__)
 
