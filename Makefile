@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.h csrc/*.cc csrc/kernels/*.cc)
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.h csrc/*.cc csrc/[!t]*/*.h csrc/[!t]*/*.cc)
 CMAKE_TESTS = $(BIN)/cmake -S . -G "Unix Makefiles" -DFULLSTRIDE_TESTS=ON -DFULLSTRIDE_REQUIRE_COMPILER=ON -DCMAKE_RULE_MESSAGES=OFF
 CTEST = OMP_WAIT_POLICY=passive $(BIN)/ctest --output-on-failure -j $(JOBS)
 JOBS := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)

@@ -188,7 +188,7 @@ enum fs_state_format { FS_STATE_F32 = 0, FS_STATE_BF16 = 1, FS_STATE_8BIT = 2 };
 enum { FS_STATE_BLOCK = 256 };
 
 /* One tensor of the list: formats, step and group are its own. 120 bytes without padding; ops/_optimizer.py mirrors it.
- * Random bits for the elements 2 k and 2 k + 1 are those of random.h for (seed, step, stream, k): the lower 16 (bf16)
+ * Random bits for the elements 2 k and 2 k + 1 are those of simd/random.h for (seed, step, stream, k): the lower 16 (bf16)
  * or 20 (8 bits) for m of the even and the upper ones for m of the odd element; for v and v_max the upper 16 or 19 of
  * the even and the lower ones of the odd element; for bf16 weights as for m, from stream + 2^63. */
 typedef struct fs_param {

@@ -1,7 +1,7 @@
 // What every kernel file includes: the name of its variant, element types, threads, vectors.
 #pragma once
 #include "fullstride.h"
-#include "simd.h"
+#include "simd/vectors.h"
 #include "threads.h"
 
 #define FS_PASTE_(a, b, c, d) a##b##c##d

@@ -1,8 +1,8 @@
 // Bias and activation in one pass over the rows; backward with the bias gradient in the same pass.
-#include "activations.h"
-#include "around_cache.h"
-#include "pairs.h"
-#include "rows.h"
+#include "kernels/activations.h"
+#include "simd/around_cache.h"
+#include "simd/pairs.h"
+#include "kernels/rows.h"
 
 namespace {
 

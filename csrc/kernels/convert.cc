@@ -1,7 +1,7 @@
 // Between the formats that tensors are stored in. Everything here streams memory.
-#include "around_cache.h"
-#include "formats.h"
-#include "random.h"
+#include "simd/around_cache.h"
+#include "simd/formats.h"
+#include "simd/random.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Softmax cross-entropy over rows: the loss and the gradient of the logits in one call.
-#include "softmax.h"
+#include "kernels/softmax.h"
 
 #include "kernel.h"
 

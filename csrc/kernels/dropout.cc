@@ -1,7 +1,7 @@
 // Dropout. The mask is a function of (seed, step, index), so backward makes it anew and nothing is stored.
-#include "around_cache.h"
-#include "pairs.h"
-#include "random.h"
+#include "simd/around_cache.h"
+#include "simd/pairs.h"
+#include "simd/random.h"
 
 namespace {
 

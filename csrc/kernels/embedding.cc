@@ -1,5 +1,5 @@
 // Embedding: lookup of rows, and the deterministic sum of gradients into the rows they came from.
-#include "around_cache.h"
+#include "simd/around_cache.h"
 #include "kernel.h"
 
 namespace {

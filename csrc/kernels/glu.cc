@@ -1,8 +1,8 @@
 // Gated linear units: SwiGLU and GEGLU, forward and backward. Gate and up may be the halves of one tensor.
-#include "activations.h"
-#include "around_cache.h"
-#include "pairs.h"
-#include "rows.h"
+#include "kernels/activations.h"
+#include "simd/around_cache.h"
+#include "simd/pairs.h"
+#include "kernels/rows.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // LayerNorm over rows, forward and backward, with an optional residual addition in front.
 #include "kernel.h"
-#include "norm.h"
+#include "kernels/norm.h"
 
 namespace {
 

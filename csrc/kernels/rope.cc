@@ -1,5 +1,5 @@
 // Rotary position embedding, forward and backward: the backward rotation is the same one by the negative angle.
-#include "around_cache.h"
+#include "simd/around_cache.h"
 #include "kernel.h"
 
 namespace {

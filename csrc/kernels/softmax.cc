@@ -1,5 +1,5 @@
 // Row softmax, forward and backward, with a factor on the input and an optional causal limit.
-#include "softmax.h"
+#include "kernels/softmax.h"
 
 #include "kernel.h"
 

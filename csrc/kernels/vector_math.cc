@@ -1,7 +1,7 @@
 // Functions of every element, forward and backward.
-#include "vector_math.h"
+#include "simd/functions.h"
 
-#include "around_cache.h"
+#include "simd/around_cache.h"
 
 namespace {
 

@@ -264,7 +264,7 @@ def test_a_bad_gradient_shows(isa, weight_format, state_format, value):
 
 @pytest.mark.parametrize(("name", "mirror", "size"), [("fs_param", Param, 120), ("fs_adam_group", AdamGroup, 56)])
 def test_structs_mirror_the_header(name, mirror, size):
-    """Same names and sizes in the same order, without padding; optimizer.h asserts the sizes on its side."""
+    """Same names and sizes in the same order, without padding; optimizer/step.h asserts the sizes on its side."""
     declared = fields_in_header(name)
     assert fields_of(mirror) == declared
     assert sum(width for _, width in declared) == size

@@ -72,7 +72,7 @@ def test_huge_values_do_not_overflow(isa, offset):
 
 
 def test_exponential_is_within_its_bound(isa):
-    """exp_nonpositive of vector_math.h: in a row (0, x) with x < -18 the second result is e^x alone.
+    """exp_nonpositive of simd/functions.h: in a row (0, x) with x < -18 the second result is e^x alone.
 
     5 ulp down to the smallest normal number, then 0; from -20 on 3 ulp, and one for the sum and the division.
     """

@@ -1,7 +1,7 @@
 """Random bits as a function of counters, for a whole batch at once and for no two batches differently.
 
 numpy's generators give streams, of which a sample's place would depend on its batch; one generator a sample takes
-longer than the sample. The mixing is that of csrc/random.h: splitmix64, chained over the counters.
+longer than the sample. The mixing is that of csrc/simd/random.h: splitmix64, chained over the counters.
 """
 
 import numpy as np

@@ -64,7 +64,7 @@ def _normal(keys: NDArray[np.uint64], num_features: int, scale: float) -> NDArra
     x = np.arange(num_features, dtype=np.uint32) ^ (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32)[:, None]
     inner = (keys >> np.uint64(32)).astype(np.uint32)[:, None]
     spare = np.empty_like(x)
-    _fold(x, spare, 16, 0x7FEB352D)  # mix32 of csrc/random.h
+    _fold(x, spare, 16, 0x7FEB352D)  # mix32 of csrc/simd/random.h
     x ^= inner
     _fold(x, spare, 15, 0x846CA68B)
     _fold(x, spare, 16, 1)

@@ -1,4 +1,4 @@
-"""The random bits of csrc/random.h in torch, for references that must round and drop as the kernels do."""
+"""The random bits of csrc/simd/random.h in torch, for references that must round and drop as the kernels do."""
 
 import torch
 from torch import Tensor

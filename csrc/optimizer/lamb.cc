@@ -3,7 +3,7 @@
 // The scale needs the norms of the whole tensor, so there are two passes over the list. The first updates the states
 // and sums the squares of weights and updates by chunk, which makes them the same for any number of threads. The second
 // computes the update again from the stored states: keeping it instead would cost as much memory traffic as it saves.
-#include "packed_tile.h"
+#include "optimizer/packed_tile.h"
 
 namespace {
 

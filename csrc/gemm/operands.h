@@ -1,7 +1,7 @@
 // The two matrices of a product, and how parts of them are packed whatever their types.
 #pragma once
-#include "gemm_pack.h"
-#include "gemm_tile.h"
+#include "gemm/pack.h"
+#include "gemm/tile.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 // fp32 arrays are worked on in place, the others are decoded into L1 and encoded again. packed_tile.h saves that round
 // trip for the common steps, at one instantiation for every combination of formats.
 #pragma once
-#include "tile_formats.h"
+#include "optimizer/tile_formats.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Element-wise results larger than the cache, written around it.
 #pragma once
 #include "kernel.h"
-#include "pairs.h"
+#include "simd/pairs.h"
 
 namespace {
 

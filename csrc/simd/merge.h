@@ -1,6 +1,6 @@
-// The two halves of a split weight as one float, for formats.h and tile_formats.h, whose pairs of vectors differ.
+// The two halves of a split weight as one float, for formats.h and optimizer/tile_formats.h, whose pairs of vectors differ.
 #pragma once
-#include "simd.h"
+#include "simd/vectors.h"
 
 namespace {
 

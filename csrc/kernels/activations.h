@@ -4,7 +4,7 @@
 // caller does not use costs nothing. On infinities and NaN they are as torch has them: value(-inf) is NaN except for
 // ReLU, and so is every slope at an infinity.
 #pragma once
-#include "simd.h"
+#include "simd/vectors.h"
 
 namespace {
 
@@ -13,7 +13,7 @@ struct ValueAndSlope {
 };
 
 // e^-x for x in [-89, 88.3], within 3e-7 of itself: infinite from -88.4 on, 0 from 87.7 on. A third of exp() in
-// vector_math.h: no denormal results, so one power of two serves, and its exponent is the end of a rounded sum.
+// simd/functions.h: no denormal results, so one power of two serves, and its exponent is the end of a rounded sum.
 FS_INLINE vfloat exp_minus(vfloat x) {
   const vfloat shifted = x * 1.44269504f + 12582912.0f;  // as round_small: n stands in the lowest bits
   const vfloat n = shifted - 12582912.0f;

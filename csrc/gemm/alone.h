@@ -6,7 +6,7 @@
 // one. Slices are cut by the shape alone: the bits are the same for any number of threads.
 // 4096 x 128 x 128 on 2 cores of an AMD EPYC, matrices from memory: 133 GFLOP/s, where gemm.cc's way has 109.
 #pragma once
-#include "gemm_operands.h"
+#include "gemm/operands.h"
 
 namespace {
 

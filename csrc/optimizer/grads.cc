@@ -1,7 +1,7 @@
 // Gradients of a whole list of tensors: norm and finite check in one pass, accumulation, scaling.
 #include "kernel.h"
-#include "pairs.h"
-#include "tensor_list.h"
+#include "simd/pairs.h"
+#include "optimizer/tensor_list.h"
 
 namespace {
 

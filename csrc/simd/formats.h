@@ -1,8 +1,8 @@
 // Formats that are stored but not computed in: exact bf16, fp16, split fp32. Everything here works on patterns, so
 // flushing of denormals does not touch it, and every variant gives the same bits.
 #pragma once
-#include "merge.h"
-#include "pairs.h"
+#include "simd/merge.h"
+#include "simd/pairs.h"
 
 namespace {
 

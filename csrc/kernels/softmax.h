@@ -6,7 +6,7 @@
 // cache holds; 200,000 classes overflow it and took about 10 % longer an element.
 #pragma once
 #include "kernel.h"
-#include "vector_math.h"
+#include "simd/functions.h"
 
 namespace {
 

@@ -2,8 +2,8 @@
 //
 // Square root and division take 12 cycles a vector on Zen 4 and leave the other units idle: a loop that decodes,
 // updates and encodes in registers hides nearly all of the formats behind them. So the common steps have one loop for
-// each combination of formats; AMSGrad and the steps where Lookahead is due go through the tiles of optimizer.h.
-#include "packed_tile.h"
+// each combination of formats; AMSGrad and the steps where Lookahead is due go through the tiles of step.h.
+#include "optimizer/packed_tile.h"
 
 namespace {
 

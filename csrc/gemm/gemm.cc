@@ -4,9 +4,9 @@
 // Rows of C are taken by thousands: their part of A is packed once by all threads. Each thread then owns a block of C.
 // It packs B by chunks of columns and of kDepth rows, and multiplies each chunk, which stays in the second-level cache,
 // with all of its rows. So B, the weights of a layer with few rows, is read from memory once and never written back.
-// Where B or C is small, as in narrow models, gemm_alone.h is the better way.
-#include "gemm_alone.h"
-#include "gemm_operands.h"
+// Where B or C is small, as in narrow models, alone.h is the better way.
+#include "gemm/alone.h"
+#include "gemm/operands.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // broadcasts one column of the panel of A: with 6 x 16 on AVX2 that is 8 loads for 12 multiply-adds, so the
 // multiply-adds are the limit, and 12 sums in flight hide their latency.
 #pragma once
-#include "activations.h"
+#include "kernels/activations.h"
 #include "kernel.h"
 
 namespace {

@@ -4,7 +4,7 @@
 //     for (int64_t i = 0; i < kTile; i += 2 * kWidth) { ... weight.load(i), states.load_m(i), states.store(i, m, v) }
 //     if constexpr (States::kBlocks) states.encode(m_tile, root_tile);
 #pragma once
-#include "optimizer.h"
+#include "optimizer/step.h"
 
 namespace {
 

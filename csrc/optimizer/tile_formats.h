@@ -2,8 +2,8 @@
 // formats. First pairs of vectors, for loops that stay in registers; then whole tiles, for updates that want plain floats.
 #pragma once
 #include "kernel.h"
-#include "merge.h"
-#include "random.h"
+#include "simd/merge.h"
+#include "simd/random.h"
 
 namespace {
 

@@ -2,11 +2,11 @@
 //
 // Sixteen bf16 are eight words with an even element in the lower half and an odd one in the upper half: one shift and
 // one mask make two fp32 vectors of them, and one blend puts the results back. Widening and narrowing in order
-// (simd.h) takes a shuffle or two for each vector. With this and without the guard for NaN (store_pair), SwiGLU in
+// (vectors.h) takes a shuffle or two for each vector. With this and without the guard for NaN (store_pair), SwiGLU in
 // bf16 in cache on one core with AVX2 went from 0.80 to 0.53 ns an element forward, from 1.52 to 0.92 backward, while
 // fp32 stayed at 0.38 and 0.64: one run of each, on a busy machine.
 #pragma once
-#include "simd.h"
+#include "simd/vectors.h"
 
 namespace {
 

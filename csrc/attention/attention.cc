@@ -1,8 +1,8 @@
 // Attention without the matrix of scores: blocks of queries against blocks of keys, forward with a running softmax,
 // backward with the probabilities made anew from the logarithm of their sums.
-#include "attention.h"
-#include "attention_tile.h"
-#include "vector_math.h"
+#include "attention/attention.h"
+#include "attention/tile.h"
+#include "simd/functions.h"
 
 namespace {
 

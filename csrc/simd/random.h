@@ -3,7 +3,7 @@
 // keyed twice, so that different keys give different permutations and not shifted copies of one. About eight
 // instructions a vector; Philox would be ten rounds. Good enough to round and to drop, not for cryptography.
 #pragma once
-#include "simd.h"
+#include "simd/vectors.h"
 
 namespace {
 

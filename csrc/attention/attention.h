@@ -1,8 +1,8 @@
 // One call of attention: its sizes and strides, its blocks of queries and keys, and which keys a query sees and how
 // much: the causal limit, a mask tensor, dropout.
 #pragma once
-#include "attention_tile.h"
-#include "random.h"
+#include "attention/tile.h"
+#include "simd/random.h"
 
 namespace {
 

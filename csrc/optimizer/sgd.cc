@@ -1,6 +1,6 @@
 // SGD with momentum over a list of tensors, in the order of operations of torch.optim. Narrow states stay in
-// registers; fp32 states and the rare steps go through the tiles of optimizer.h, which is no slower for them.
-#include "packed_tile.h"
+// registers; fp32 states and the rare steps go through the tiles of step.h, which is no slower for them.
+#include "optimizer/packed_tile.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // scheduler of Zen 4 sees, and exp was 11 % slower with one.
 // Denormals are right, in and out, where the thread does not flush them; else they count as zeros of their sign.
 #pragma once
-#include "simd.h"
+#include "simd/vectors.h"
 
 namespace {
 
