@@ -11,8 +11,8 @@
 
 namespace {
 
-FS_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
-FS_INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+constexpr FS_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+constexpr FS_INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // body(T{}) with T the element type of `dtype`, F32 or BF16: one instantiation of the body for each.
 template <class Body>

@@ -6,31 +6,32 @@
 // one. Slices are cut by the shape alone: the bits are the same for any number of threads.
 // 4096 x 128 x 128 on 2 cores of an AMD EPYC, matrices from memory: 133 GFLOP/s, where gemm.cc's way has 109.
 #pragma once
-#include "gemm/operands.h"
+#include "gemm/product.h"
+#include "gemm/vector_tiles.h"
 
 namespace {
 
 class Alone {
+  using Tiles = VectorTiles<F32Words>;
+  static constexpr int64_t kRows = Tiles::kRows, kCols = Tiles::kCols, kDepth = Tiles::kDepth;
+
  public:
-  // c: fp32. bias: fp32, padded to whole panels, or NULL.
-  Alone(const Operands& ops, float* c, float* pre, int64_t c_row, bool accumulate, const float* bias, int32_t activation)
-      : ops_(ops), c_(c), pre_(pre), c_row_(c_row), accumulate_(accumulate), bias_(bias), activation_(activation) {}
+  explicit Alone(Call& call) : call_(call), depth_(call.k, kDepth, 1) {}
 
-  // Whether that is a good way. `plain`: neither bias nor activation nor pre. Where slices give other bits than gemm.cc,
-  // the number of threads must not decide.
-  static bool suits(const Operands& ops, bool plain, bool accumulate, int threads) {
-    const Shape& shape = ops.shape;
-    if (as_it_lies(ops)) return !accumulate && shape.m >= threads * kLeastRows && shape.k * shape.n <= kSmallB;
-    return plain && shape.m >= kLeastRows && shape.m * padded(shape) <= kSmallC && num_slices(shape) > 1;
+  // Whether that is a good way. Where slices give other bits than product.h, the number of threads must not decide.
+  static bool suits(const Call& call, int threads) {
+    if (call.out.dtype != FS_F32 || call.squares) return false;
+    if (as_it_lies(call))
+      return !call.out.accumulate && call.m >= threads * kLeastRows && call.k * call.n <= kSmallB;
+    return call.out.plain() && call.m >= kLeastRows && call.m * padded(call) <= kSmallC && num_slices(call) > 1;
   }
 
-  static int64_t scratch_floats(const Operands& ops, int threads) {
-    const int64_t sums = as_it_lies(ops) ? 0 : (num_slices(ops.shape) - 1) * ops.shape.m * padded(ops.shape);
-    return threads * kThreadFloats + sums;
-  }
-
-  void run(int threads, float* scratch) const {
-    if (as_it_lies(ops_))
+  void run(int threads) {
+    const int64_t sums = as_it_lies(call_) ? 0 : (num_slices(call_) - 1) * call_.m * padded(call_);
+    const int64_t floats = threads * kThreadFloats + sums;
+    float* scratch = static_cast<float*>(fs_internal_scratch((floats + call_.n) * 4));
+    call_.out.widen_bias(scratch + floats, call_.n);
+    if (as_it_lies(call_))
       by_rows(threads, scratch);
     else
       by_depth(threads, scratch);
@@ -47,179 +48,173 @@ class Alone {
   static constexpr int64_t kBlockDirect = 24 << 10, kBlockPacked = 48 << 10;  // elements of A, used while B passes by
   static constexpr int64_t kLeastPanels = 4;       // of rows in a block
   static constexpr int64_t kLine = 16;             // between panels, against powers of two
-  static constexpr int64_t kRoomB = kPackedB + kTileCols * kDepth + 8192;  // a panel more, and all the lines between
+  static constexpr int64_t kRoomB = kPackedB + kCols * kDepth + 8192;  // a panel more, and all the lines between
   static constexpr int64_t kThreadFloats = kRoomB + kBlockPacked;
-  static_assert(kManyCols * kDepth <= kPackedB && kLeastPanels * kTileRows * kDepth <= kBlockPacked);
-  static_assert((kManyCols / kTileCols + 1) * (kMostDirect / kDepth + 1) * kLine <= 8192);
+  static_assert(kManyCols * kDepth <= kPackedB && kLeastPanels * kRows * kDepth <= kBlockPacked);
+  static_assert((kManyCols / kCols + 1) * (kMostDirect / kDepth + 1) * kLine <= 8192);
 
-  struct Target {
-    float* c;
+  struct Sums {
+    float* data;
     int64_t row;
     bool fresh;
   };
-  struct Range {
-    int64_t first, last;
-  };
+  Sums in_c() const { return {static_cast<float*>(call_.out.c), call_.out.row, !call_.out.accumulate}; }
 
-  // 14 rows of AVX-512 are too many for pointers in registers. Rows that are all one, 0 apart, would be taken for packed.
-  static bool as_it_lies(const Operands& ops) {
-    const bool by_rows = ops.a_dtype == FS_F32 && ops.a_col == 1 && ops.a_row != 0;
-    return kTileRows <= 6 && by_rows && ops.shape.k > 0 && ops.shape.k <= kMostDirect;
+  // 14 rows of AVX-512 are too many for pointers in registers.
+  static bool as_it_lies(const Call& call) {
+    return Tiles::kTakesLying && call.a.dtype == FS_F32 && call.a.col == 1 && call.k > 0 && call.k <= kMostDirect;
   }
-  static int64_t padded(const Shape& shape) { return shape.num_col_panels() * kTileCols; }
-  static int64_t num_slices(const Shape& shape) {
+  static int64_t padded(const Call& call) { return divide_up(call.n, kCols) * kCols; }
+  static int64_t num_parts(const Call& call) { return Depth(call.k, kDepth, 1).count; }
+  static int64_t num_slices(const Call& call) {
     int64_t slices = kMostSlices;
-    while (slices > 1 && shape.num_parts() < slices * kLeastParts) slices /= 2;
+    while (slices > 1 && num_parts(call) < slices * kLeastParts) slices /= 2;
     return slices;
   }
-  int64_t depth_of(int64_t part) const { return ops_.shape.part(part + 1) - ops_.shape.part(part); }
-  static int64_t panel_stride(int64_t depth) { return depth * kTileCols + kLine; }
+  static int64_t panel_stride(int64_t depth) { return depth * kCols + kLine; }
 
   void by_rows(int threads, float* scratch) const {
-    const Panels panels(ops_.shape.m, kTileRows);
+    const Panels panels(call_.m, kRows);
     parallel_for(threads, 1, [&](int64_t t, int64_t, int) {
-      multiply(panels, {panels.count * t / threads, panels.count * (t + 1) / threads}, {0, ops_.shape.num_parts()},
-               {c_, c_row_, !accumulate_}, scratch + t * kThreadFloats);
+      multiply(panels, share({0, panels.count}, t, threads), {0, depth_.count}, in_c(), scratch + t * kThreadFloats);
     });
   }
 
   // The sums of the first slice stand in C, those of the others behind the scratch of the threads. Rows are cut, too, as
   // far as every thread needs something to do.
   void by_depth(int threads, float* scratch) const {
-    const Shape& shape = ops_.shape;
-    const Panels panels(shape.m, kTileRows);
-    const int64_t stride = padded(shape), parts = shape.num_parts(), slices = num_slices(shape);
+    const Panels panels(call_.m, kRows);
+    const int64_t stride = padded(call_), slices = num_slices(call_);
     int64_t groups = threads;  // of rows
     for (int64_t s = slices; s > 1 && groups % 2 == 0; s /= 2) groups /= 2;
-    float* sums = scratch + threads * kThreadFloats;
+    float* const sums = scratch + threads * kThreadFloats;
     parallel_for(threads, 1, [&](int64_t t, int64_t, int) {
-      for (int64_t item = slices * groups * t / threads; item < slices * groups * (t + 1) / threads; ++item) {
+      const Range items = share({0, slices * groups}, t, threads);
+      for (int64_t item = items.first; item < items.last; ++item) {
         const int64_t slice = item / groups, group = item % groups;
-        const Target target = slice ? Target{sums + (slice - 1) * shape.m * stride, stride, true}
-                                    : Target{c_, c_row_, !accumulate_};
-        multiply(panels, {panels.count * group / groups, panels.count * (group + 1) / groups},
-                 {parts * slice / slices, parts * (slice + 1) / slices}, target, scratch + t * kThreadFloats);
+        multiply(panels, share({0, panels.count}, group, groups), share({0, depth_.count}, slice, slices),
+                 slice ? Sums{sums + (slice - 1) * call_.m * stride, stride, true} : in_c(), scratch + t * kThreadFloats);
       }
     });
     parallel_for(threads, 1, [&](int64_t t, int64_t, int) {
-      for (int64_t i = shape.m * t / threads; i < shape.m * (t + 1) / threads; ++i)
-        for_vectors(shape.n, [&](int64_t j, auto lanes) {
-          vfloat sum = load(c_ + i * c_row_ + j, lanes);
+      const Range rows = share({0, call_.m}, t, threads);
+      for (int64_t i = rows.first; i < rows.last; ++i) {
+        float* const c = in_c().data + i * call_.out.row;
+        for_vectors(call_.n, [&](int64_t j, auto lanes) {
+          vfloat sum = load(c + j, lanes);
           for (int64_t slice = 1; slice < slices; ++slice)
-            sum += load(sums + ((slice - 1) * shape.m + i) * stride + j, All{});
-          store(c_ + i * c_row_ + j, sum, lanes);
+            sum += load(sums + ((slice - 1) * call_.m + i) * stride + j, All{});
+          store(c + j, sum, lanes);
         });
+      }
     });
   }
 
   // One thread's share: the panels `rows` of A with `parts` of the depth, all columns. own: its scratch.
-  void multiply(const Panels& panels, Range rows, Range parts, const Target& target, float* own) const {
-    const bool packs = !as_it_lies(ops_);
-    const int64_t total = ops_.shape.num_col_panels();
-    const int64_t width = packs ? kManyCols : max_of(kFewCols, min_of(kManyCols, kColElements / ops_.shape.k));
-    const int64_t chunks = (total * kTileCols + width - 1) / width;
+  void multiply(const Panels& panels, Range rows, Range parts, const Sums& sums, float* own) const {
+    const bool packs = !as_it_lies(call_);
+    const int64_t total = divide_up(call_.n, kCols);
+    const int64_t width = packs ? kManyCols : max_of(kFewCols, min_of(kManyCols, kColElements / call_.k));
+    const int64_t chunks = divide_up(total * kCols, width);
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const Range cols = {total * chunk / chunks, total * (chunk + 1) / chunks};
-      const int64_t at_once = packs ? 1 : max_of(1, kPackedB / ((cols.last - cols.first) * kTileCols * kDepth));
+      const Range cols = share({0, total}, chunk, chunks);
+      const int64_t at_once = packs ? 1 : max_of(1, kPackedB / (cols.count() * kCols * kDepth));
       for (int64_t part = parts.first; part < parts.last; part += at_once) {
         const Range round = {part, min_of(parts.last, part + at_once)};
         pack_b(round, cols, own);
-        const Target to = {target.c, target.row, target.fresh && part == parts.first};
-        const int64_t depth = ops_.shape.part(round.last) - ops_.shape.part(part);
-        const int64_t height = max_of(kLeastPanels, (packs ? kBlockPacked : kBlockDirect) / (depth * kTileRows));
+        const Sums to = {sums.data, sums.row, sums.fresh && part == parts.first};
+        const int64_t depth = depth_.begin(round.last) - depth_.begin(part);
+        const int64_t height = max_of(kLeastPanels, (packs ? kBlockPacked : kBlockDirect) / (depth * kRows));
         for (int64_t p = rows.first; p < rows.last; p += height) {
           const Range block = {p, min_of(rows.last, p + height)};
           multiply_block(panels, block, round, cols, to, own);
-          if (round.last == ops_.shape.num_parts()) finish(panels, block, cols);
+          if (round.last == depth_.count && !call_.out.plain()) finish(panels, block, cols);
         }
       }
     }
   }
 
+  static uint32_t* words(float* x) { return reinterpret_cast<uint32_t*>(x); }
+
   void pack_b(Range round, Range cols, float* to) const {
-    const int64_t begin = cols.first * kTileCols, width = min_of(ops_.shape.n, cols.last * kTileCols) - begin;
+    const int64_t begin = cols.first * kCols, width = min_of(call_.n, cols.last * kCols) - begin;
     for (int64_t part = round.first; part < round.last; ++part) {
-      const int64_t depth = depth_of(part), stride = panel_stride(depth);
-      ops_.pack_b()(ops_.b, ops_.b_row, ops_.b_col, ops_.shape.part(part), begin, width, depth, stride, to);
-      to += (cols.last - cols.first) * stride;
+      const int64_t depth = depth_.of(part), stride = panel_stride(depth);
+      with_type(call_.b.dtype, [&](auto type) {
+        using T = decltype(type);
+        const Lines<T> all{static_cast<const T*>(call_.b.data), call_.b.col, call_.b.row};
+        Tiles::pack_cols(all.from(begin, depth_.begin(part)), width, depth, stride, words(to));
+      });
+      to += cols.count() * stride;
     }
   }
+  void pack_a(const Panels& panels, Range block, int64_t part, float* to) const {
+    with_type(call_.a.dtype, [&](auto type) {
+      using T = decltype(type);
+      const Lines<T> all{static_cast<const T*>(call_.a.data), call_.a.row, call_.a.col};
+      Tiles::pack_rows(all.from(0, depth_.begin(part)), panels, block, depth_.of(part), words(to));
+    });
+  }
 
-  void multiply_block(const Panels& panels, Range block, Range round, Range cols, const Target& to, float* own) const {
-    const bool packs = !as_it_lies(ops_);
+  void multiply_block(const Panels& panels, Range block, Range round, Range cols, const Sums& to, float* own) const {
+    const bool packs = !as_it_lies(call_);
     const int64_t first_row = panels.begin(block.first);
-    float* packed = own + kRoomB;
-    if (packs)  // of one part
-      ops_.pack_a()(ops_.a, ops_.a_row, ops_.a_col, 0, ops_.shape.part(round.first), panels, block.first, block.last,
-                    depth_of(round.first), packed - first_row * depth_of(round.first));
+    float* const packed = own + kRoomB;
+    if (packs) pack_a(panels, block, round.first, packed - first_row * depth_.of(round.first));  // of one part
     const float* b = own;
     for (int64_t part = round.first; part < round.last; ++part) {
-      const int64_t depth = depth_of(part);
-      const float* a = static_cast<const float*>(ops_.a) + ops_.shape.part(part);
+      const int64_t depth = depth_.of(part);
+      const float* const lying = static_cast<const float*>(call_.a.data) + depth_.begin(part);
       for (int64_t panel = cols.first; panel < cols.last; ++panel, b += panel_stride(depth))
         for (int64_t p = block.first; p < block.last; ++p) {
           const int64_t row = panels.begin(p);
-          const TileRows rows = packs ? TileRows{packed + (row - first_row) * depth, 0}
-                                      : TileRows{a + row * ops_.a_row, ops_.a_row};
-          add_tile(depth, rows, panels.height(p), b, to.c + row * to.row + panel * kTileCols, to.row,
-                   ops_.shape.n - panel * kTileCols, to.fresh && part == round.first);
+          const float* const a = packs ? packed + (row - first_row) * depth : lying + row * call_.a.row;
+          add_tile(depth, a, packs, panels.height(p), b, to.data + row * to.row + panel * kCols, to.row,
+                   call_.n - panel * kCols, to.fresh && part == round.first);
         }
     }
   }
 
+  FS_INLINE void multiply_tile(int64_t depth, const float* a, bool packed, int64_t height, const float* b, float* to,
+                               int64_t stride, bool fresh) const {
+    const auto *a_words = reinterpret_cast<const uint32_t*>(a), *b_words = reinterpret_cast<const uint32_t*>(b);
+    if (packed)
+      Tiles::multiply(depth, a_words, height, b_words, to, stride, fresh);
+    else
+      Tiles::multiply_lying(depth, a_words, call_.a.row, height, b_words, to, stride, fresh);
+  }
+
   // to (or 0, if `fresh`) += a tile. Of its columns only `cols` may be there.
-  FS_INLINE static void add_tile(int64_t depth, TileRows a, int64_t height, const float* b, float* to, int64_t stride,
-                                 int64_t cols, bool fresh) {
-    const MultiplyTile multiply_tile = Tiles::functions[height - 1];
-    if (cols >= kTileCols) {
+  FS_INLINE void add_tile(int64_t depth, const float* a, bool packed, int64_t height, const float* b, float* to,
+                          int64_t stride, int64_t cols, bool fresh) const {
+    if (cols >= kCols) {
       for (int64_t r = 0; r < height; ++r) {  // C may lie in memory
         __builtin_prefetch(to + r * stride, 1);
-        __builtin_prefetch(to + r * stride + kTileCols - 1, 1);
+        __builtin_prefetch(to + r * stride + kCols - 1, 1);
       }
-      return multiply_tile(depth, a, b, to, stride, fresh);
+      return multiply_tile(depth, a, packed, height, b, to, stride, fresh);
     }
-    float edge[kTileSize] = {};
+    float edge[kRows * kCols] = {};
     for (int64_t r = 0; r < height && !fresh; ++r)
       for_vectors(cols, [&](int64_t j, auto lanes) {
-        store(edge + r * kTileCols + j, load(to + r * stride + j, lanes), All{});
+        store(edge + r * kCols + j, load(to + r * stride + j, lanes), All{});
       });
-    multiply_tile(depth, a, b, edge, kTileCols, fresh);
+    multiply_tile(depth, a, packed, height, b, edge, kCols, fresh);
     for (int64_t r = 0; r < height; ++r)
       for_vectors(cols, [&](int64_t j, auto lanes) {
-        store(to + r * stride + j, load(edge + r * kTileCols + j, All{}), lanes);
+        store(to + r * stride + j, load(edge + r * kCols + j, All{}), lanes);
       });
   }
 
-  // What follows the product, on rows that are still in the cache.
+  // What follows the product, on rows that are still in the cache: their sums stand in C.
   void finish(const Panels& panels, Range block, Range cols) const {
-    if (!bias_ && !pre_ && activation_ == FS_NONE) return;
-    const Range rows = {panels.begin(block.first), panels.begin(block.last)};
-    switch (activation_) {
-      case FS_RELU: return finish_rows<Relu>(rows, cols);
-      case FS_GELU: return finish_rows<Gelu>(rows, cols);
-      case FS_GELU_TANH: return finish_rows<GeluTanh>(rows, cols);
-      case FS_SILU: return finish_rows<Silu>(rows, cols);
-      default: return finish_rows<Identity>(rows, cols);
-    }
-  }
-  template <class A>
-  void finish_rows(Range rows, Range cols) const {
-    const int64_t begin = cols.first * kTileCols, width = min_of(ops_.shape.n, cols.last * kTileCols) - begin;
-    for (int64_t i = rows.first; i < rows.last; ++i)
-      for_vectors(width, [&](int64_t j, auto lanes) {
-        const int64_t at = i * c_row_ + begin + j;
-        const vfloat sum = load(c_ + at, lanes), z = bias_ ? sum + load(bias_ + begin + j, All{}) : sum;
-        if (pre_) store(pre_ + at, z, lanes);
-        store(c_ + at, A::value(z), lanes);
-      });
+    const int64_t first = panels.begin(block.first), begin = cols.first * kCols;
+    call_.out.finish(in_c().data + first * call_.out.row + begin, call_.out.row, first, begin,
+                     panels.begin(block.last) - first, min_of(call_.n, cols.last * kCols) - begin);
   }
 
-  Operands ops_;
-  float *c_, *pre_;
-  int64_t c_row_;
-  bool accumulate_;
-  const float* bias_;
-  int32_t activation_;
+  Call& call_;
+  Depth depth_;
 };
 
 }  // namespace

@@ -1,97 +1,16 @@
-// Copies of parts of a matrix in the order in which tiles of a product read them, widened to fp32.
+// Copies of parts of a matrix in the order in which vector tiles read them: panels of words, [depth][lines].
 #pragma once
-#include "kernel.h"
+#include "gemm/panels.h"
+#include "simd/words.h"
 
 namespace {
 
-// A matrix as it lies in memory: element (i, j) is data[i * row + j * col].
-template <class T>
-struct Strided {
-  const T* data;
-  int64_t row, col;
-};
-
-// ---- four lanes at a time -----------------------------------------------------------------------------------
-
-typedef float vquad __attribute__((vector_size(16)));
-
-FS_INLINE vquad load_quad(const float* p) {
-  vquad v;
-  memcpy(&v, p, sizeof(v));
-  return v;
-}
-FS_INLINE vquad load_quad(const bf16* p) {
-  typedef uint32_t quad_bits __attribute__((vector_size(16)));
-#if defined(__AVX2__)
-  const quad_bits bits = (quad_bits)_mm_cvtepu16_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
-#else
-  const quad_bits bits = {p[0], p[1], p[2], p[3]};
-#endif
-  return (vquad)(bits << 16);
-}
-
-// quad(0) in the lowest four lanes, quad(1) in the next ones, ...
-template <class Quad>
-FS_INLINE vfloat join_quads(const Quad& quad) {
-#if defined(__AVX512F__)
-  __m512 v = _mm512_castps128_ps512((__m128)quad(0));
-  v = _mm512_insertf32x4(v, (__m128)quad(1), 1);
-  v = _mm512_insertf32x4(v, (__m128)quad(2), 2);
-  return (vfloat)_mm512_insertf32x4(v, (__m128)quad(3), 3);
-#elif defined(__AVX2__)
-  return (vfloat)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)quad(0)), (__m128)quad(1), 1);
-#else
-  return quad(0);
-#endif
-}
-
-// The four 4 x 4 matrices that stand side by side in four vectors, each transposed.
-FS_INLINE void transpose_quads(vfloat v[4]) {
-#if defined(__AVX512F__)
-#define FS_LOW(a, b) _mm512_unpacklo_ps((__m512)a, (__m512)b)
-#define FS_HIGH(a, b) _mm512_unpackhi_ps((__m512)a, (__m512)b)
-#define FS_LOW_PAIR(a, b) (vfloat) _mm512_unpacklo_pd((__m512d)a, (__m512d)b)
-#define FS_HIGH_PAIR(a, b) (vfloat) _mm512_unpackhi_pd((__m512d)a, (__m512d)b)
-#elif defined(__AVX2__)
-#define FS_LOW(a, b) _mm256_unpacklo_ps((__m256)a, (__m256)b)
-#define FS_HIGH(a, b) _mm256_unpackhi_ps((__m256)a, (__m256)b)
-#define FS_LOW_PAIR(a, b) (vfloat) _mm256_unpacklo_pd((__m256d)a, (__m256d)b)
-#define FS_HIGH_PAIR(a, b) (vfloat) _mm256_unpackhi_pd((__m256d)a, (__m256d)b)
-#else
-#define FS_LOW(a, b) FS_SHUFFLE(a, b, 0, 4, 1, 5)
-#define FS_HIGH(a, b) FS_SHUFFLE(a, b, 2, 6, 3, 7)
-#define FS_LOW_PAIR(a, b) FS_SHUFFLE(a, b, 0, 1, 4, 5)
-#define FS_HIGH_PAIR(a, b) FS_SHUFFLE(a, b, 2, 3, 6, 7)
-#endif
-  const auto ab_low = FS_LOW(v[0], v[1]), ab_high = FS_HIGH(v[0], v[1]);
-  const auto cd_low = FS_LOW(v[2], v[3]), cd_high = FS_HIGH(v[2], v[3]);
-  v[0] = FS_LOW_PAIR(ab_low, cd_low);
-  v[1] = FS_HIGH_PAIR(ab_low, cd_low);
-  v[2] = FS_LOW_PAIR(ab_high, cd_high);
-  v[3] = FS_HIGH_PAIR(ab_high, cd_high);
-#undef FS_LOW
-#undef FS_HIGH
-#undef FS_LOW_PAIR
-#undef FS_HIGH_PAIR
-}
-
-// Elements k .. k + 3 of up to kWidth rows, `stride` apart, as four vectors: lane l of v[j] is element k + j of row l.
-// Rows from `rows` on are those of the last one.
-template <class T>
-FS_INLINE void load_columns(const T* from, int64_t stride, int64_t rows, vfloat v[4]) {
-  for (int j = 0; j < 4; ++j)
-    v[j] = join_quads([=](int q) { return load_quad(from + min_of(4 * q + j, rows - 1) * stride); });
-  transpose_quads(v);
-}
-
-FS_INLINE float as_float(float x) { return x; }
-FS_INLINE float as_float(bf16 x) { return bf16_to_float(x); }
-
 // ---- reading ahead --------------------------------------------------------------------------------------------
 
-// The lines of a part of a matrix, to be asked for a few at a time while something else is computed.
+// The cache lines of a part of a matrix, to be asked for a few at a time while something else is computed.
 class Ahead {
  public:
+  Ahead() = default;
   // Nothing if the part is not dense in one direction.
   Ahead(const void* data, int64_t row, int64_t col, int64_t rows, int64_t cols, int64_t element) {
     if (!data || (row != 1 && col != 1)) return;
@@ -99,7 +18,7 @@ class Ahead {
     at_ = static_cast<const char*>(data);
     stride_ = (by_rows ? row : col) * element;
     left_ = by_rows ? rows : cols;
-    lines_ = ((by_rows ? cols : rows) * element + 63) / 64;
+    lines_ = divide_up((by_rows ? cols : rows) * element, 64);
   }
   int64_t lines() const { return left_ * lines_; }
   FS_INLINE void fetch(int64_t count) {
@@ -117,110 +36,106 @@ class Ahead {
   int64_t stride_ = 0, left_ = 0, lines_ = 0, line_ = 0;
 };
 
-// ---- panels -------------------------------------------------------------------------------------------------
+// ---- panels of words ------------------------------------------------------------------------------------------
 
-// Rows cut into panels of nearly equal height: a last panel of one or two rows would leave the multiply-adds waiting.
-struct Panels {
-  int64_t rows, count, least, higher;  // `higher` panels of least + 1 rows, then those of `least`
-
-  Panels(int64_t rows, int64_t most)
-      : rows(rows), count((rows + most - 1) / most), least(rows / count), higher(rows % count) {}
-  FS_INLINE int64_t begin(int64_t panel) const { return panel * least + min_of(panel, higher); }
-  FS_INLINE int64_t height(int64_t panel) const { return least + (panel < higher); }
-};
-
-// Elements stand by row in memory: four columns at a time are turned. Whole vectors are stored, and what stands behind
-// the last row is overwritten by the next columns, so the last ones are left to the caller. Returns the columns done.
-template <class T>
-FS_INLINE int64_t turn_rows(const T* from, int64_t stride, int64_t rows, int64_t depth, float* to) {
-  int64_t k = 0;
-  for (; k + 4 <= depth && (k + 3) * rows + kWidth <= depth * rows; k += 4) {
-    for (int64_t r = 0; r < rows; r += kWidth) {
-      vfloat v[4];
-      load_columns(from + r * stride + k, stride, rows - r, v);
+// Lines that are dense in the depth: four words at a time are turned. Whole vectors are stored, and what stands behind
+// the last line is overwritten by the next words, so the last ones are left to the caller. Returns the words done.
+template <class Words, class T>
+FS_INLINE int64_t turn_lines(const Lines<T>& m, int64_t count, int64_t depth, int64_t steps, uint32_t* to) {
+  const int64_t whole = depth / Words::kStep;
+  int64_t s = 0;
+  for (; s + 4 <= whole && (s + 3) * count + kWidth <= steps * count; s += 4) {
+    for (int64_t l = 0; l < count; l += kWidth) {
+      vuint v[4];
+      read_quads<Words>(m.from(l, 0), count - l, s, v);
       for (int j = 0; j < 4; ++j) {
-        float* target = to + (k + j) * rows + r;
-        if (r == 0 || rows - r >= kWidth)
-          store(target, v[j], All{});
+        float* target = reinterpret_cast<float*>(to) + (s + j) * count + l;
+        if (l == 0 || count - l >= kWidth)
+          store(target, float_of(v[j]), All{});
         else
-          store(target, v[j], First{rows - r});
+          store(target, float_of(v[j]), First{count - l});
       }
     }
   }
-  return k;
+  return s;
 }
 
-FS_INLINE int64_t whole_vectors(int64_t n) { return (n + kWidth - 1) / kWidth * kWidth; }
+FS_INLINE int64_t whole_vectors(int64_t n) { return divide_up(n, kWidth) * kWidth; }
 
-// Elements stand by column in memory, and a column crosses `count` panels of `height` rows: it is copied into all of
-// them, in whole vectors as above. Precondition: whole vectors can be read from the last panel, too. Returns the columns done.
-template <class T>
-FS_INLINE int64_t copy_columns(const T* from, int64_t stride, int64_t count, int64_t height, int64_t depth, float* to) {
-  constexpr int64_t kAhead = 8;  // columns are too far apart for the prefetcher of the CPU
+// Lines that lie side by side, so that a word of `count` panels of `height` lines is read in one go: it is copied into all
+// of them, in whole vectors as above. Precondition: whole vectors can be read from the last panel, too.
+template <class Words, class T>
+FS_INLINE int64_t copy_across(const Lines<T>& m, int64_t count, int64_t height, int64_t depth, int64_t steps,
+                              uint32_t* to) {
+  constexpr int64_t kAhead = 8;  // steps are too far apart for the prefetcher of the CPU
   constexpr int64_t kLine = 64 / sizeof(T);
-  int64_t k = 0;
-  for (; k * height + whole_vectors(height) <= depth * height; ++k, from += stride) {
-    if (k + kAhead < depth)
-      for (int64_t i = 0; i < count * height; i += kLine) __builtin_prefetch(from + kAhead * stride + i);
+  int64_t s = 0;
+  for (; s * height + whole_vectors(height) <= steps * height; ++s) {
+    for (int64_t d = (s + kAhead) * Words::kStep; d < min_of(depth, (s + kAhead + 1) * Words::kStep); ++d)
+      for (int64_t l = 0; l < count * height; l += kLine) __builtin_prefetch(m.at(l, d));
     for (int64_t p = 0; p < count; ++p)
-      for (int64_t r = 0; r < height; r += kWidth)
-        store(to + (p * depth + k) * height + r, load(from + p * height + r, All{}), All{});
+      for (int64_t l = 0; l < height; l += kWidth)
+        store_lanes(to + (p * steps + s) * height + l,
+                    WordReader<Words, T>::across(m, p * height + l, s, depth, All{}), All{});
   }
-  return k;
+  return s;
 }
 
-// Panels first .. last of the rows of m, `depth` columns: panel p stands at to + panels.begin(p) * depth as
-// [depth][height(p)].
-template <class T>
-void pack_rows(const Strided<T>& m, const Panels& panels, int64_t first, int64_t last, int64_t depth, float* to) {
+// Panels first .. last of lines of m: panel p stands at to + panels.begin(p) * steps as [steps][height(p)].
+template <class Words, class T>
+void pack_rows(const Lines<T>& m, const Panels& panels, Range range, int64_t depth, uint32_t* to) {
   constexpr int64_t kGroup = 16;
-  for (int64_t p = first; p < last; ++p) {
+  const int64_t steps = divide_up(depth, Words::kStep);
+  for (int64_t p = range.first; p < range.last; ++p) {
     const int64_t begin = panels.begin(p), height = panels.height(p);
-    const T* from = m.data + begin * m.row;
-    float* target = to + begin * depth;
+    const Lines<T> lines = m.from(begin, 0);
+    uint32_t* target = to + begin * steps;
     int64_t count = 1, done = 0;
-    if (m.row == 1) {
-      const int64_t alike = (p < panels.higher ? min_of(last, panels.higher) : last) - p;
+    if (m.line == 1) {
+      const int64_t alike = (p < panels.higher ? min_of(range.last, panels.higher) : range.last) - p;
       const int64_t room = panels.rows - begin - whole_vectors(height);
       if (room >= 0) {
         count = min_of(min_of(kGroup, alike), room / height + 1);
-        done = copy_columns(from, m.col, count, height, depth, target);
+        done = copy_across<Words>(lines, count, height, depth, steps, target);
       }
-    } else if (m.col == 1) {
-      done = turn_rows(from, m.row, height, depth, target);
+    } else if (m.step == 1) {
+      done = turn_lines<Words>(lines, height, depth, steps, target);
     }
     for (int64_t q = 0; q < count; ++q)
-      for (int64_t k = done; k < depth; ++k)
-        for (int64_t r = 0; r < height; ++r)
-          target[(q * depth + k) * height + r] = as_float(from[(q * height + r) * m.row + k * m.col]);
+      for (int64_t s = done; s < steps; ++s)
+        for (int64_t l = 0; l < height; ++l)
+          target[(q * steps + s) * height + l] = WordReader<Words, T>::word(lines, q * height + l, s, depth);
     p += count - 1;
   }
 }
 
-// `cols` columns of m as panels of kCols columns, `depth` rows: panel q stands at to + q * stride as [depth][kCols].
-// What stands beyond the last column is of no account.
-template <int64_t kCols, class T>
-void pack_cols(const Strided<T>& m, int64_t cols, int64_t depth, int64_t stride, float* to) {
-  if (m.col == 1) {
-    for (int64_t k = 0; k < depth; ++k)
-      for_vectors(cols, [&](int64_t j, auto lanes) {
-        store(to + j / kCols * stride + k * kCols + j % kCols, load(m.data + k * m.row + j, lanes), All{});
+// `count` lines of m as panels of kLines lines: panel q stands at to + q * stride as [steps][kLines]. What stands beyond
+// the last line is of no account.
+template <class Words, int64_t kLines, class T>
+void pack_cols(const Lines<T>& m, int64_t count, int64_t depth, int64_t stride, uint32_t* to) {
+  const int64_t steps = divide_up(depth, Words::kStep), whole = depth / Words::kStep;
+  if (m.line == 1) {
+    for (int64_t s = 0; s < steps; ++s)
+      for_vectors(count, [&](int64_t l, auto lanes) {
+        store_lanes(to + l / kLines * stride + s * kLines + l % kLines,
+                    WordReader<Words, T>::across(m, l, s, depth, lanes), All{});
       });
     return;
   }
-  for (int64_t j = 0; j < cols; j += kWidth) {
-    const T* from = m.data + j * m.col;
-    float* target = to + j / kCols * stride + j % kCols;
-    const int64_t width = min_of(kWidth, cols - j);
-    int64_t k = 0;
-    if (m.row == 1)
-      for (; k + 4 <= depth; k += 4) {
-        vfloat v[4];
-        load_columns(from + k, m.col, width, v);
-        for (int l = 0; l < 4; ++l) store(target + (k + l) * kCols, v[l], All{});
+  for (int64_t l = 0; l < count; l += kWidth) {
+    const Lines<T> lines = m.from(l, 0);
+    uint32_t* target = to + l / kLines * stride + l % kLines;
+    const int64_t present = min_of(kWidth, count - l);
+    int64_t s = 0;
+    if (m.step == 1)
+      for (; s + 4 <= whole; s += 4) {
+        vuint v[4];
+        read_quads<Words>(lines, present, s, v);
+        for (int j = 0; j < 4; ++j) store_lanes(target + (s + j) * kLines, v[j], All{});
       }
-    for (; k < depth; ++k)
-      for (int64_t l = 0; l < width; ++l) target[k * kCols + l] = as_float(from[k * m.row + l * m.col]);
+    for (; s < steps; ++s)
+      for (int64_t i = 0; i < present; ++i)
+        target[s * kLines + i] = WordReader<Words, T>::word(lines, i, s, depth);
   }
 }
 

@@ -231,12 +231,16 @@ FS_INLINE vfloat load(const float* p, Lanes lanes) {
   return load_lanes<vfloat>(p, lanes);
 }
 template <class Lanes>
-FS_INLINE vfloat load(const bf16* p, Lanes lanes) {
+FS_INLINE vhalf load_halves(const bf16* p, Lanes lanes) {
 #if defined(__AVX512F__)
   if constexpr (__is_same(Lanes, First))
-    return bf16_to_float((vhalf)_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << lanes.count) - 1), p));
+    return (vhalf)_mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << lanes.count) - 1), p);
 #endif
-  return bf16_to_float(load_lanes<vhalf>(p, lanes));
+  return load_lanes<vhalf>(p, lanes);
+}
+template <class Lanes>
+FS_INLINE vfloat load(const bf16* p, Lanes lanes) {
+  return bf16_to_float(load_halves(p, lanes));
 }
 template <class Lanes>
 FS_INLINE void store(float* p, vfloat v, Lanes lanes) {

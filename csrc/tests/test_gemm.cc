@@ -67,7 +67,7 @@ TEST(gemm, any_shape_and_layout_equals_double_arithmetic) {
         const Case t(m, n, k, a_layout, b_layout);
         for (int32_t dtype : {FS_F32, FS_BF16}) {
           auto c = t.before;
-          KERNEL(gemm)(t.a.data(dtype), t.b.data(dtype), nullptr, c.data(), nullptr, m, n, k, t.a.row, t.a.col,
+          KERNEL(gemm)(t.a.data(dtype), t.b.data(dtype), nullptr, c.data(), nullptr, nullptr, m, n, k, t.a.row, t.a.col,
                        t.b.row, t.b.col, t.stride, 0, FS_NONE, dtype, dtype, FS_F32, FS_F32);
           for (int64_t i = 0; i < m; ++i)
             for (int64_t j = 0; j < t.stride && i * t.stride + j < static_cast<int64_t>(c.size()); ++j)
@@ -85,7 +85,7 @@ TEST(gemm, bias_activation_and_what_came_before_them) {
       for (int32_t bias_dtype : {FS_F32, FS_BF16}) {
         auto c = t.before, pre = t.before;
         const void* bias = bias_dtype == FS_F32 ? static_cast<const void*>(t.bias.data()) : narrow_bias.data();
-        KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_BF16), bias, c.data(), pre.data(), t.m, t.n, k, t.a.row, t.a.col,
+        KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_BF16), bias, c.data(), pre.data(), nullptr, t.m, t.n, k, t.a.row, t.a.col,
                      t.b.row, t.b.col, t.stride, 0, activation, FS_F32, FS_BF16, FS_F32, bias_dtype);
         for (int64_t i = 0; i < t.m; ++i)
           for (int64_t j = 0; j < t.n; ++j) {
@@ -103,9 +103,9 @@ TEST(gemm, accumulates_in_fp32_and_bf16) {
     auto c = t.before;
     auto narrow = to_bf16(t.before);
     const auto narrow_before = narrow;
-    KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_F32), nullptr, c.data(), nullptr, t.m, t.n, k, t.a.row, t.a.col,
+    KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_F32), nullptr, c.data(), nullptr, nullptr, t.m, t.n, k, t.a.row, t.a.col,
                  t.b.row, t.b.col, t.stride, 1, FS_NONE, FS_F32, FS_F32, FS_F32, FS_F32);
-    KERNEL(gemm)(t.a.data(FS_BF16), t.b.data(FS_F32), nullptr, narrow.data(), nullptr, t.m, t.n, k, t.a.row, t.a.col,
+    KERNEL(gemm)(t.a.data(FS_BF16), t.b.data(FS_F32), nullptr, narrow.data(), nullptr, nullptr, t.m, t.n, k, t.a.row, t.a.col,
                  t.b.row, t.b.col, t.stride, 1, FS_NONE, FS_BF16, FS_F32, FS_BF16, FS_F32);
     for (int64_t i = 0; i < t.m; ++i)
       for (int64_t j = 0; j < t.n; ++j) {
@@ -121,9 +121,9 @@ TEST(gemm, deep_products_in_several_rounds) {
   const Case t(150, 21, 8200, kByRows, kByColumns);  // more than is packed at once
   auto c = t.before;
   auto narrow = to_bf16(t.before);
-  KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_F32), nullptr, c.data(), nullptr, t.m, t.n, t.k, t.a.row, t.a.col, t.b.row,
+  KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_F32), nullptr, c.data(), nullptr, nullptr, t.m, t.n, t.k, t.a.row, t.a.col, t.b.row,
                t.b.col, t.stride, 0, FS_NONE, FS_F32, FS_F32, FS_F32, FS_F32);
-  KERNEL(gemm)(t.a.data(FS_BF16), t.b.data(FS_BF16), nullptr, narrow.data(), nullptr, t.m, t.n, t.k, t.a.row, t.a.col,
+  KERNEL(gemm)(t.a.data(FS_BF16), t.b.data(FS_BF16), nullptr, narrow.data(), nullptr, nullptr, t.m, t.n, t.k, t.a.row, t.a.col,
                t.b.row, t.b.col, t.stride, 0, FS_NONE, FS_BF16, FS_BF16, FS_BF16, FS_F32);
   for (int64_t i = 0; i < t.m; ++i)
     for (int64_t j = 0; j < t.n; ++j) {
@@ -136,7 +136,7 @@ TEST(gemm, deep_products_in_several_rounds) {
 TEST(gemm, more_rows_than_are_packed_at_once) {
   const Case t(4099, 5, 6, kByColumns, kByRows);
   auto c = t.before;
-  KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_F32), nullptr, c.data(), nullptr, t.m, t.n, t.k, t.a.row, t.a.col, t.b.row,
+  KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_F32), nullptr, c.data(), nullptr, nullptr, t.m, t.n, t.k, t.a.row, t.a.col, t.b.row,
                t.b.col, t.stride, 0, FS_NONE, FS_F32, FS_F32, FS_F32, FS_F32);
   for (int64_t i = 0; i < t.m; ++i)
     for (int64_t j = 0; j < t.n; ++j) CHECK_CLOSE(c[i * t.stride + j], t.product(i, j), t.tolerance());
@@ -153,7 +153,7 @@ TEST(gemm, small_matrices_times_many_rows_that_lie_as_they_are) {
         const bool plain = activation == FS_NONE;
         auto c = t.before, pre = t.before;
         KERNEL(gemm)(t.a.data(FS_F32), t.b.data(FS_BF16), plain ? nullptr : t.bias.data(), c.data(),
-                     plain ? nullptr : pre.data(), m, n, k, t.a.row, 1, t.b.row, t.b.col, t.stride, 0, activation, FS_F32,
+                     plain ? nullptr : pre.data(), nullptr, m, n, k, t.a.row, 1, t.b.row, t.b.col, t.stride, 0, activation, FS_F32,
                      FS_BF16, FS_F32, FS_F32);
         for (int64_t i = 0; i < m; ++i)
           for (int64_t j = 0; j < t.stride && i * t.stride + j < static_cast<int64_t>(c.size()); ++j) {
@@ -173,7 +173,7 @@ TEST(gemm, deep_products_with_a_small_result) {
         for (int32_t accumulate : {0, 1}) {
           const Case t(m, n, k, a_layout, kByRows);
           auto c = t.before;
-          KERNEL(gemm)(t.a.data(dtype), t.b.data(dtype), nullptr, c.data(), nullptr, m, n, k, t.a.row, t.a.col, t.b.row,
+          KERNEL(gemm)(t.a.data(dtype), t.b.data(dtype), nullptr, c.data(), nullptr, nullptr, m, n, k, t.a.row, t.a.col, t.b.row,
                        t.b.col, t.stride, accumulate, FS_NONE, dtype, dtype, FS_F32, FS_F32);
           for (int64_t i = 0; i < m; ++i)
             for (int64_t j = 0; j < t.stride && i * t.stride + j < static_cast<int64_t>(c.size()); ++j) {
@@ -186,12 +186,12 @@ TEST(gemm, deep_products_with_a_small_result) {
 
 TEST(gemm, empty_matrices_are_not_touched) {
   const auto bias = random_floats(4);
-  KERNEL(gemm)(nullptr, nullptr, bias.data(), nullptr, nullptr, 0, 4, 3, 3, 1, 4, 1, 4, 0, FS_RELU, FS_F32, FS_F32,
+  KERNEL(gemm)(nullptr, nullptr, bias.data(), nullptr, nullptr, nullptr, 0, 4, 3, 3, 1, 4, 1, 4, 0, FS_RELU, FS_F32, FS_F32,
                FS_F32, FS_F32);
-  KERNEL(gemm)(nullptr, nullptr, nullptr, nullptr, nullptr, 4, 0, 3, 3, 1, 0, 1, 0, 0, FS_NONE, FS_F32, FS_F32, FS_F32,
+  KERNEL(gemm)(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 4, 0, 3, 3, 1, 0, 1, 0, 0, FS_NONE, FS_F32, FS_F32, FS_F32,
                FS_F32);
   std::vector<float> c(8, 7.0f);
-  KERNEL(gemm)(nullptr, nullptr, bias.data(), c.data(), nullptr, 2, 4, 0, 0, 1, 4, 1, 4, 0, FS_NONE, FS_F32, FS_F32,
+  KERNEL(gemm)(nullptr, nullptr, bias.data(), c.data(), nullptr, nullptr, 2, 4, 0, 0, 1, 4, 1, 4, 0, FS_NONE, FS_F32, FS_F32,
                FS_F32, FS_F32);
   for (int i = 0; i < 8; ++i) CHECK(c[i] == bias[i % 4]);
 }
