@@ -35,12 +35,13 @@ extern "C" {
 
 /* Variants in rising order of preference. Index i of fs_isa_name(i) is the index of every table. */
 #if defined(__x86_64__) || defined(_M_X64)
-#define FS_NUM_ISAS 4
+#define FS_NUM_ISAS 5
 #define FS_KERNEL(name, ...)                                                                        \
   FS_EXPORT void fs_portable_##name(__VA_ARGS__);                                                   \
   FS_EXPORT void fs_avx2_##name(__VA_ARGS__);                                                       \
   FS_EXPORT void fs_avx512_##name(__VA_ARGS__);                                                     \
-  FS_EXPORT void fs_avx512_bf16_##name(__VA_ARGS__)
+  FS_EXPORT void fs_avx512_bf16_##name(__VA_ARGS__);                                                \
+  FS_EXPORT void fs_amx_##name(__VA_ARGS__)
 #elif defined(__aarch64__)
 #define FS_NUM_ISAS 3
 #define FS_KERNEL(name, ...)                                                                        \
@@ -56,7 +57,11 @@ enum fs_dtype { FS_F32 = 0, FS_BF16 = 1, FS_F16 = 2 };
 
 FS_EXPORT const char* fs_version(void);
 FS_EXPORT const char* fs_isa_name(int32_t isa);   /* NULL outside [0, FS_NUM_ISAS) */
-FS_EXPORT int32_t fs_isa_supported(int32_t isa);  /* 1 if this CPU and this OS can run it */
+/* 1 if this build has it, and this CPU and this OS can run it. For amx this asks the kernel of Linux for permission to
+ * use the matrix unit, once; it is refused where a thread has a signal stack too small for its registers. */
+FS_EXPORT int32_t fs_isa_supported(int32_t isa);
+/* The variant whose kernels serve where this one has none of its own, -1 if it has all of them. */
+FS_EXPORT int32_t fs_isa_base(int32_t isa);
 FS_EXPORT int32_t fs_max_threads(void);           /* threads a kernel called from here may use; 1 after fork() */
 
 /* 1 (the default): denormals are flushed while a kernel runs, in each of its threads, and every thread's

@@ -30,8 +30,8 @@ struct Test {
 inline void* find_kernel(int isa, const char* name) {
   char symbol[128];
   snprintf(symbol, sizeof(symbol), "fs_%s_%s", fs_isa_name(isa), name);
-  void* const found = dlsym(RTLD_DEFAULT, symbol);
-  if (found) return found;
+  if (void* const found = dlsym(RTLD_DEFAULT, symbol)) return found;
+  if (fs_isa_base(isa) >= 0) return find_kernel(fs_isa_base(isa), name);
   printf("%s is not in the library\n", symbol);
   exit(1);
 }

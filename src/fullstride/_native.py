@@ -174,13 +174,21 @@ def _check_isa(wish: str, able: list[str]) -> None:
 
 def _bind_variant(library: ctypes.CDLL, name: str) -> None:
     global _active
+    base = _base(library, name)
     for kernel, argtypes in _signatures(Path(library._name)).items():
-        function = getattr(library, f"fs_{name}_{kernel}", None)
+        function = getattr(library, f"fs_{name}_{kernel}", None) or getattr(library, f"fs_{base}_{kernel}", None)
         if function is not None:
             function.argtypes = argtypes
             function.restype = None
             kernels.__dict__[kernel] = function
     _active = name
+
+
+def _base(library: ctypes.CDLL, name: str) -> str | None:
+    """The variant whose kernels serve where this one has none of its own."""
+    names = _isa_names(library)
+    base = library.fs_isa_base(names.index(name))
+    return names[base] if base >= 0 else None
 
 
 def _isa_names(library: ctypes.CDLL) -> list[str]:
