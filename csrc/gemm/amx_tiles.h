@@ -17,6 +17,9 @@ struct AmxTiles {
 
   FS_INLINE static int64_t line_size(int64_t depth) { return divide_up(depth, kStep) * kStep; }
 
+  FS_INLINE static int64_t rows_at(int64_t depth, int64_t height) { return depth * divide_up(height, kRowUnit) * kRowUnit; }
+  FS_INLINE static int64_t cols_at(int64_t depth) { return depth * kCols; }
+
   // Panel p stands at to + panels.begin(p) * line_size as [depth / 32][height / 16][row][32].
   static void pack_rows(const Lines<bf16>& m, const Panels& panels, Range range, int64_t depth, Packed* to) {
     for (int64_t p = range.first; p < range.last; ++p) {

@@ -13,7 +13,7 @@ FS_INLINE Range share(Range all, int64_t i, int64_t n) {
   return {all.first + all.count() * i / n, all.first + all.count() * (i + 1) / n};
 }
 
-FS_INLINE int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr FS_INLINE int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Rows cut into panels of nearly equal height: a last panel of one or two rows would leave the multiply-adds waiting.
 // Heights are multiples of `unit`, but for the last one.

@@ -33,6 +33,10 @@ struct VectorTiles {
   // Packed elements of a line of this depth.
   FS_INLINE static int64_t line_size(int64_t depth) { return divide_up(depth, kStep); }
 
+  // Where a depth begins in a panel of rows and in one of columns. Precondition: a multiple of kStep.
+  FS_INLINE static int64_t rows_at(int64_t depth, int64_t height) { return depth / kStep * height; }
+  FS_INLINE static int64_t cols_at(int64_t depth) { return depth / kStep * kCols; }
+
   template <class T>
   static void pack_rows(const Lines<T>& m, const Panels& panels, Range range, int64_t depth, Packed* to) {
     ::pack_rows<Words>(m, panels, range, depth, to);

@@ -1,15 +1,14 @@
 // One call of attention: its sizes and strides, its blocks of queries and keys, and which keys a query sees and how
 // much: the causal limit, a mask tensor, dropout.
 #pragma once
-#include "attention/tile.h"
+#include "kernel.h"
 #include "simd/random.h"
 
 namespace {
 
-// Of a block. 48 to 128 gave the same speed within the noise, 32 was 10 % slower (Zen 4, AVX2, 64 to 1024 tokens).
-constexpr int64_t kQueries = 64, kKeys = 64;
-constexpr int64_t kBlockStride = kKeys + 16;
-static_assert(kQueries == kKeys && kQueries % kTileCols == 0);
+// Queries and keys of a block. 48 to 128 gave the same speed within the noise, 32 was 10 % slower (Zen 4, AVX2, 64 to 1024
+// tokens).
+constexpr int64_t kBlock = 64;
 
 // Queries and keys of one head, [first, first + count) each.
 struct Block {
@@ -118,10 +117,10 @@ struct Attention {
         causal(causal) {}
 
   int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
-  int64_t query_blocks() const { return (queries + kQueries - 1) / kQueries; }
-  int64_t key_blocks() const { return (keys + kKeys - 1) / kKeys; }
+  int64_t query_blocks() const { return (queries + kBlock - 1) / kBlock; }
+  int64_t key_blocks() const { return (keys + kBlock - 1) / kBlock; }
   Block block(int64_t first_query, int64_t first_key) const {
-    return {first_query, min_of(kQueries, queries - first_query), first_key, min_of(kKeys, keys - first_key)};
+    return {first_query, min_of(kBlock, queries - first_query), first_key, min_of(kBlock, keys - first_key)};
   }
   // Whether some query of the block does not see all of its keys for causality.
   bool cuts(const Block& block) const { return causal && block.keys_until(0) < block.num_keys; }
@@ -136,24 +135,36 @@ FS_INLINE const T* at(const void* x, const Strides& strides, int64_t batch, int6
   return static_cast<const T*>(x) + batch * strides.batch + head * strides.head + row * strides.row;
 }
 
-// Rows of a tensor to multiply with: a copy in `buffer`, for fp32 too. Read where they lie, rows at a distance of a
-// power of two share few cache sets: backward had 0.87 of the speed with 8 or 32 heads of 128 (Zen 4), and no more
-// with 12 heads of 64.
-template <class T>
-FS_INLINE Right rows_of(const T* x, int64_t x_stride, int64_t rows, int64_t cols, float* buffer) {
-  const int64_t stride = tile_stride(padded(cols));
-  load_tile(x, x_stride, rows, cols, buffer, stride);
-  return {buffer, stride};
-}
-
 // Scratch of a thread, handed out piece by piece; a first pass without memory finds the size.
 struct Arena {
-  float* base;
+  char* base;
   int64_t used = 0;
-  float* take(int64_t floats) {
-    float* piece = base ? base + used : nullptr;
-    used += (floats + 15) / 16 * 16;
-    return piece;
+
+  template <class T>
+  T* take(int64_t count) {
+    char* const piece = base + used;  // of NULL, while sizes are found
+    used += (count * int64_t{sizeof(T)} + 63) / 64 * 64;
+    return reinterpret_cast<T*>(piece);
+  }
+};
+
+// How heads are shared out: a unit is a key head with every part-th of its blocks. Where heads are few or do not share out
+// evenly, a head is cut into parts.
+struct Units {
+  int64_t parts, count;
+
+  Units(int64_t kv_heads, int64_t blocks) {
+    const int64_t threads = fs_max_threads(), even = threads / greatest_divisor(max_of(1, kv_heads), threads);
+    parts = kv_heads >= 4 * threads ? 1 : max_of(1, min_of(even, blocks));
+    count = kv_heads * parts;
+  }
+  static int64_t greatest_divisor(int64_t a, int64_t b) {
+    while (b) {
+      const int64_t rest = a % b;
+      a = b;
+      b = rest;
+    }
+    return a;
   }
 };
 
