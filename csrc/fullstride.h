@@ -322,20 +322,6 @@ FS_KERNEL(glu_backward, const void* dy, const void* gate, int64_t gate_stride, c
 FS_KERNEL(dropout, const void* x, void* y, int64_t numel, uint64_t seed, uint64_t step, int64_t first,
           int64_t threshold, float scale, int32_t dtype);
 
-/* ---- quantize.cc -------------------------------------------------------------------------------- */
-
-/* Symmetric int8 with a scale for each row: with absmax the largest |x| of the row, scale = absmax / 127 and
- * q = x * (127 / absmax), rounded to nearest, ties to even, in [-127, 127]. A row with a NaN or an infinity gets
- * scale NaN and q = 0, so that all of it comes back as NaN; one of absmax < 127 * 2^-126 (zeros above all) scale 0
- * and q = 0. x: dtype F32 or BF16, [rows, cols]. q: [rows, cols]. scale: [rows]. Bitwise the same for any number of
- * threads. */
-FS_KERNEL(quantize_rows, const void* x, int8_t* q, float* scale, int64_t rows, int64_t cols, int32_t dtype);
-/* The same with a scale for each column. scale: [cols]; of no rows, zeros. */
-FS_KERNEL(quantize_columns, const void* x, int8_t* q, float* scale, int64_t rows, int64_t cols, int32_t dtype);
-/* y = q * scale of the row or of the column. y: dtype F32 or BF16, [rows, cols]. */
-FS_KERNEL(dequantize_rows, const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype);
-FS_KERNEL(dequantize_columns, const int8_t* q, const float* scale, void* y, int64_t rows, int64_t cols, int32_t dtype);
-
 /* ---- softmax.cc --------------------------------------------------------------------------------- */
 
 /* y = softmax(scale * x) row by row, scale >= 0; a row of -infinity alone gives NaN. x, y (may alias x): dtype F32 or

@@ -25,6 +25,9 @@ SERVED = {
     "gelu": (F.gelu, (X,), {}),
     "gelu tanh": (F.gelu, (X,), {"approximate": "tanh"}),
     "silu": (F.silu, (X,), {}),
+    "softmax": (F.softmax, (X,), {"dim": -1}),
+    "softmax into fp32": (torch.softmax, (X.bfloat16(), 2), {"dtype": torch.float32}),
+    "softmax of a tensor": (torch.Tensor.softmax, (X, -1), {}),
     "embedding": (F.embedding, (torch.tensor([[1, 5]]), W), {"padding_idx": 1}),
     "cross_entropy": (F.cross_entropy, (X[0], torch.tensor([0, 7, -100, 2])), {"label_smoothing": 0.1}),
 }
@@ -35,6 +38,8 @@ LEFT = {
     "cross_entropy with probabilities": (F.cross_entropy, (X[0], torch.rand(4, 8)), {}),
     "cross_entropy over dimension 1": (F.cross_entropy, (X, torch.randint(0, 4, (3, 8))), {}),
     "silu in place": (F.silu, (X.clone(),), {"inplace": True}),
+    "softmax over another dimension": (F.softmax, (X,), {"dim": 1}),
+    "softmax into fp64": (torch.softmax, (X, -1), {"dtype": torch.float64}),
     "gelu of fp16": (F.gelu, (X.half(),), {}),
     "linear of a vector weight": (F.linear, (X, W[0]), {}),
     "attention of two dimensions": (F.scaled_dot_product_attention, (X[0], X[0], X[0]), {}),
@@ -82,6 +87,15 @@ def test_dropout_is_ours_and_off_when_not_training():
 def test_attention_follows_autocast():
     with torch.autocast("cpu", torch.bfloat16), FastFunctions():
         assert F.scaled_dot_product_attention(Q, Q.bfloat16(), Q).dtype == torch.bfloat16
+
+
+def test_softmax_keeps_bf16_under_autocast_as_torchs_does():
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = F.softmax(X.bfloat16(), dim=-1)
+        with FastFunctions():
+            result = F.softmax(X.bfloat16(), dim=-1)
+    assert result.dtype is expected.dtype is torch.bfloat16
+    torch.testing.assert_close(result, expected, rtol=1 / 128, atol=0)
 
 
 def test_tensor_subclasses_are_left_to_themselves():

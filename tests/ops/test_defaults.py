@@ -15,7 +15,6 @@ from fullstride.ops.glu import glu
 from fullstride.ops.grads import accumulate_, grad_norm, scale_
 from fullstride.ops.lamb import LAMBGroup, lamb_step
 from fullstride.ops.layer_norm import layer_norm
-from fullstride.ops.quantize import dequantize, quantize
 from fullstride.ops.rms_norm import rms_norm
 from fullstride.ops.rope import rope, rope_tables
 from fullstride.ops.sgd import SGDGroup, sgd_step
@@ -80,8 +79,6 @@ OPS = {
     "accumulate_embedding_gradient": added_to_embedding,
     "rope": differentiated(lambda x: rope(x, *rope_tables(3, 8)), WIDE),
     "lists of gradients": lists,
-    "quantize rows": lambda: [*quantize(X), dequantize(*quantize(X))],
-    "quantize columns": lambda: [*quantize(X, "column"), dequantize(*quantize(X, "column"), "column")],
     "to_bf16": differentiated(convert.to_bf16, X),
     "to_fp16": differentiated(convert.to_fp16, X),
     "stochastic": differentiated(lambda x: convert.to_bf16(x, stochastic=True, seed=1), X),

@@ -20,6 +20,7 @@ from ..ops import embedding as embedding_op
 from ..ops import layer_norm as layer_norm_op
 from ..ops import linear as linear_op
 from ..ops import rms_norm as rms_norm_op
+from ..ops import softmax as softmax_op
 from ..ops._tensors import KERNEL_DTYPES
 from . import cross_entropy
 
@@ -97,6 +98,16 @@ def silu(input: Tensor, inplace: bool = False) -> Any:
     return NotImplemented if inplace or not _activates(input) else bias_act_op.bias_act(input, None, "silu")
 
 
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Any:
+    if not _activates(input) or dim not in (-1, input.dim() - 1) or dtype not in (None, torch.float32):
+        return NotImplemented
+    return softmax_op.softmax(input if dtype is None else input.to(dtype))
+
+
+def torch_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    return softmax(input, dim, dtype=dtype)
+
+
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     if inplace or not _activates(input) or not 0 <= p <= 1:
         return NotImplemented
@@ -169,6 +180,9 @@ TABLE: dict[Any, Callable[..., Any]] = {
     torch.rms_norm: rms_norm,
     F.gelu: gelu,
     F.silu: silu,
+    F.softmax: softmax,
+    torch.softmax: torch_softmax,
+    Tensor.softmax: torch_softmax,
     F.dropout: dropout,
     F.embedding: embedding,
     F.cross_entropy: cross_entropy_loss,
