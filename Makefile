@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 bench clean
+.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 test-amx bench clean
 help:           ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -62,6 +62,9 @@ test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-us
 
 test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian hosts; takes many minutes)
 	PATH="$(CURDIR)/$(BIN):$$PATH" csrc/tests/emulate_avx512.sh
+
+test-amx: test-native  ## the ops that multiply, in Python, with the CPU's matrix unit emulated (needs AVX512-BF16)
+	LD_PRELOAD="$(CURDIR)/build/tests/csrc/tests/libemulate_amx.so" FULLSTRIDE_ISA=amx OMP_WAIT_POLICY=passive $(BIN)/python -m pytest tests/ops/test_gemm.py tests/ops/test_linear.py tests/ops/test_attention.py tests/ops/test_linear_cross_entropy.py
 
 bench: setup    ## every kernel and a training step against torch, into benchmarks/
 	$(BIN)/fullstride bench step --json benchmarks/step.json
