@@ -40,12 +40,13 @@ struct Epilogue {
     });
   }
 
-  // Asks for the lines of a tile of c while its last sums are computed; it may lie in memory.
+  // Asks for the lines of a tile of c, which may lie in memory, into the second-level cache: the first has no more places
+  // for so many at once (4096 x 4096 x 128 added to fp32 on Zen 4: 330 GFLOP/s, by prefetchw 314, not asked for 303).
   FS_INLINE void fetch(int64_t at, int64_t col, int64_t rows, int64_t cols) const {
     const char* line = static_cast<const char*>(c) + (at * row + col) * element();
     for (int64_t r = 0; r < rows; ++r, line += row * element()) {
-      __builtin_prefetch(line, 1);
-      __builtin_prefetch(line + cols * element() - 1, 1);
+      __builtin_prefetch(line, 0, 2);
+      __builtin_prefetch(line + cols * element() - 1, 0, 2);
     }
   }
 

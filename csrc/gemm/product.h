@@ -277,13 +277,19 @@ class Product {
   void multiply_tiles(Range rows, const Panels& panels, Range row_panels, const Packed* a, Range cols, Range col_panels,
                       const Packed* b, int64_t part, const Sums& sums, Ahead& ahead, int64_t lines) const {
     const int64_t depth = depth_.of(part), line = Tiles::line_size(depth), b_stride = panel_size(depth);
-    const bool first = part == 0, last = part + 1 == depth_.count;
+    const bool first = part == 0, last = part + 1 == depth_.count, adds = direct_ && !(first && !call_.out.accumulate);
     for (int64_t q = col_panels.first; q < col_panels.last; ++q, b += b_stride)
       for (int64_t p = row_panels.first; p < row_panels.last; ++p) {
         const int64_t row = panels.begin(p), height = panels.height(p), at = rows.first + row;
         const int64_t col = cols.first + q * kCols, width = min_of(kCols, cols.last - col);
         ahead.fetch(lines);
-        if (direct_ || last) call_.out.fetch(at, col, height, width);
+        if (adds && p + 1 < row_panels.last)  // sums are read at once, so those of the next tile are asked for
+          call_.out.fetch(rows.first + panels.begin(p + 1), col, panels.height(p + 1), width);
+        else if (adds && q + 1 < col_panels.last)
+          call_.out.fetch(rows.first + panels.begin(row_panels.first), col + kCols, panels.height(row_panels.first),
+                          min_of(kCols, cols.last - col - kCols));
+        else if (!adds && (direct_ || last))
+          call_.out.fetch(at, col, height, width);
         if (direct_) {
           multiply_into_c(depth, a + row * line, height, b, at, col, width, first, sums.data);
         } else {
