@@ -41,21 +41,9 @@ FS_INLINE vuint load_pairs(const bf16* x) {
 }
 FS_INLINE vfloat even_of(vuint pairs) { return float_of(pairs << 16); }
 FS_INLINE vfloat odd_of(vuint pairs) { return float_of(pairs & 0xffff0000u); }
-// Rounded to nearest, ties to even. A NaN stays one because prepare() leaves none in the angles whose lower half is
-// set, those of x have none, and the ones that arithmetic makes have none.
-FS_INLINE vuint round_to_upper_half(vfloat x) {
-  const vuint u = bits_of(x);
-  return u + 0x7fffu + (u >> 16 & 1);
-}
-FS_INLINE void store_pairs(bf16* y, vfloat even, vfloat odd) {
-  const vuint low = round_to_upper_half(even) >> 16, high = round_to_upper_half(odd);
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  const vuint pairs = (vuint)_mm256_blend_epi16((__m256i)low, (__m256i)high, 0xaa);
-#else
-  const vuint pairs = low | (high & 0xffff0000u);
-#endif
-  memcpy(y, &pairs, sizeof(pairs));
-}
+// A NaN stays one (rounded_words) because prepare() leaves none in the angles whose lower half is set, those of x have
+// none, and the ones that arithmetic makes have none.
+FS_INLINE void store_pairs(bf16* y, vfloat even, vfloat odd) { store_pair(y, Pair{even, odd}); }
 
 // ---- the angles of one position --------------------------------------------------------------------------------------
 

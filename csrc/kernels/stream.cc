@@ -1,5 +1,6 @@
 // The memory rates that every other kernel is measured against.
 #include "kernel.h"
+#include "simd/around_cache.h"
 
 namespace {
 constexpr int64_t kGrain = 16384;

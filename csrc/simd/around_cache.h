@@ -5,6 +5,24 @@
 
 namespace {
 
+// memcpy with stores that bypass the cache, for results larger than it: the line is not read before it is written.
+FS_INLINE void copy_around_cache(void* target, const void* source, int64_t bytes) {
+  char* to = static_cast<char*>(target);
+  const char* from = static_cast<const char*>(source);
+#if defined(__AVX2__)
+  const int64_t head = min_of(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(to) & 31));
+  memcpy(to, from, static_cast<size_t>(head));
+  int64_t i = head;
+  for (; i + 32 <= bytes; i += 32) {
+    const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i), value);
+  }
+  memcpy(to + i, from + i, static_cast<size_t>(bytes - i));
+#else
+  memcpy(to, from, static_cast<size_t>(bytes));
+#endif
+}
+
 // Results beyond this leave the cache before anyone reads them: half of a 32 MiB cache, chosen and not yet measured.
 constexpr int64_t kAroundCacheBytes = 16 << 20;
 constexpr int64_t kTileBytes = 4096;
