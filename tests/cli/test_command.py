@@ -16,10 +16,12 @@ from fullstride.cli import command, train
 from fullstride.machine import memory
 from fullstride.train import config_files
 
+from ..patience import PATIENCE
+
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "fullstride", *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def one_line(text: str) -> str:
@@ -201,7 +203,7 @@ for_buffers = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", 
 def run_into(stdout, unbuffered, *arguments):
     environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "fullstride", *arguments]
-    return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=300)
+    return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
 
 
 @for_buffers

@@ -17,9 +17,10 @@ from multiprocessing import Pipe
 from fullstride.train.hooks import Hook
 from fullstride.train.run_folder import RunFolder
 
+from ..patience import PATIENCE
 from ..train import children
 from ..train.runs import assert_same_run, evaluations, small
-from .processes import PATIENCE, kill_at_line
+from .processes import kill_at_line
 
 NUM_KILLS = 100
 PHASES = ("starting", "training", "evaluating", "saving", "before the first checkpoint")
