@@ -56,4 +56,9 @@ def _process_as_before():
         linear.set_backend(dtype, "torch")
     linear.overlap_weight_grads(False)
     torch.set_flush_denormal(False)
+    threads = torch.get_num_threads()
+    if threads == 1:  # a team of one leaves those of an earlier, larger one alone; one of two ends all the others
+        torch.set_num_threads(2)
     _native.library().fs_flush_denormals_everywhere(0)
+    if threads == 1:
+        torch.set_num_threads(1)
