@@ -19,6 +19,7 @@ from fullstride.ops.layer_norm import layer_norm, layer_norm_reference
 from fullstride.ops.rope import rope, rope_reference, rope_tables
 
 from .ops.cases import assert_close, gradients, random
+from .patience import PATIENCE
 
 MANY = 1 << 20  # elements, enough for every thread
 DENORMAL = 1e-40
@@ -29,7 +30,7 @@ def python(code, **environment):
     """Runs code in a fresh interpreter that shows every warning; None takes a variable away."""
     merged = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     command = [sys.executable, "-W", "always", "-c", textwrap.dedent(code)]
-    return subprocess.run(command, env=merged, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=merged, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def succeeds(code, **environment):
@@ -326,7 +327,7 @@ class Rows(torch.utils.data.Dataset):
         y = torch.from_numpy(np.full(100_000, i, dtype=np.float32))
         _native.kernels.stream_scale(y.data_ptr(), 3.0, y.numel())
         return y
-loader = torch.utils.data.DataLoader(Rows(), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=30)
+loader = torch.utils.data.DataLoader(Rows(), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=99)
 assert [float(y[-1]) for y in loader] == [0, 3, 6, 9]
 """)
 

@@ -23,6 +23,8 @@ from fullstride.bench.step_models import IGNORED, WORKLOADS, gflop
 from fullstride.bench.step_process import Side, SideFailed, SideLate
 from fullstride.models import llama
 
+from ..patience import PATIENCE
+
 TINY = Case("tiny")
 
 
@@ -50,7 +52,7 @@ def command(tmp_path_factory):
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "fullstride", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def measured(name, milliseconds, faults=0.0, peak_mib=100, losses=(2.0, 1.0)):

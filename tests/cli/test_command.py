@@ -16,10 +16,12 @@ from fullstride.cli import command, train
 from fullstride.machine import memory
 from fullstride.train import config_files
 
+from ..patience import PATIENCE
+
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "fullstride", *arguments]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
 def one_line(text: str) -> str:
@@ -195,6 +197,32 @@ def test_isa_without_the_library_is_refused():
     assert "there is no kernel library" in done.stderr
 
 
-def test_a_reader_that_stops_early_is_no_error_message():
-    command = f"{shlex.quote(sys.executable)} -m fullstride info --no-measure | true"
-    assert subprocess.run(command, shell=True, capture_output=True, text=True).stderr == ""
+for_buffers = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+
+
+def run_into(stdout, unbuffered, *arguments):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "fullstride", *arguments]
+    return subprocess.run(command, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+
+
+@for_buffers
+@pytest.mark.parametrize("arguments", [["info", "--no-measure"], ["completion", "bash"], ["--help"], ["--version"]])
+def test_a_reader_that_stops_early_is_no_error_message(arguments, unbuffered):
+    reader, output = os.pipe()
+    os.close(reader)  # before the first word, so that it does not matter how much is written when
+    try:
+        done = run_into(output, unbuffered, *arguments)
+    finally:
+        os.close(output)
+    assert done.stderr == ""
+    assert done.returncode == 1 or arguments[0].startswith("-")  # argparse takes no notice
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@for_buffers
+def test_an_output_that_cannot_be_written_is_one_line(unbuffered):
+    with open("/dev/full", "w") as stdout:
+        done = run_into(stdout, unbuffered, "completion", "bash")
+    assert "No space left on device" in one_line(done.stderr)
+    assert done.returncode == 1

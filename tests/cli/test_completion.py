@@ -9,6 +9,8 @@ import pytest
 from fullstride import recipes
 from fullstride.cli import completion, shells
 
+from ..patience import PATIENCE
+
 # Each calls what Tab calls, with the words of the line as arguments, and prints what is offered, one a line.
 DRIVERS = {
     "bash": """
@@ -56,7 +58,7 @@ def complete(scripts, tmp_path):
         arguments = [*([] if shell == "fish" else ["driver"]), str(scripts / shell), "fullstride", *words]
         command = [shell, *options, "-c", DRIVERS[shell], *arguments]
         home = {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
-        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=tmp_path, env=home, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         # zsh and fish leave out themselves what does not begin like the last word
         return [line for line in done.stdout.splitlines() if line.startswith(words[-1]) and line]

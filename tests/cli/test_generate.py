@@ -14,6 +14,7 @@ from fullstride.generation import generate
 from fullstride.models import llama
 from fullstride.tokens import Characters
 
+from ..patience import PATIENCE
 from . import commands
 from .commands import one_line
 
@@ -159,7 +160,7 @@ def test_a_closed_pipe_ends_it_without_a_word(file):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout.read(10)
         process.stdout.close()
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=PATIENCE) == 1
         assert process.stderr.read() == b""
 
 

@@ -11,6 +11,8 @@ from fullstride.data import sources, text, text_files
 from fullstride.data.text import prepare
 from fullstride.tokens import Characters, bpe
 
+from ..patience import PATIENCE
+
 SYLLABLES = [first + second for first in "bdklmnrstw" for second in ("a", "e", "i", "o", "u", "an", "ing")]
 
 
@@ -215,7 +217,7 @@ def test_two_processes_at_once_get_the_same(folder, cache):
     processes = [context.Process(target=_prepare_at, args=(folder, barrier, results)) for _ in range(2)]
     for process in processes:
         process.start()
-    first, second = results.get(timeout=60), results.get(timeout=60)
+    first, second = results.get(timeout=PATIENCE), results.get(timeout=PATIENCE)
     for process in processes:
         process.join()
     assert first == second

@@ -18,8 +18,9 @@ from fullstride.data.loader import Loader, WorkerDied
 from fullstride.data.order import Order
 from fullstride.data.workers import RaisedInWorker
 
+from ..patience import PATIENCE
+
 ORDER = Order(num_samples=1000, batch=1, shuffle=False)  # micro-batch k is sample k
-PATIENCE = 20  # seconds: what a test may wait for at most
 
 
 class Samples:
@@ -251,7 +252,7 @@ def test_process_that_never_closes_its_loader_ends_nevertheless():
         print(*loader._workers.pids)
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert (done.returncode, done.stderr) == (0, "")
     pids = [int(word) for word in done.stdout.split()]

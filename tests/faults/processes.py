@@ -21,12 +21,12 @@ import psutil
 from fullstride.train import config_files
 from fullstride.train.config import Config
 
+from ..patience import PATIENCE
 from ..train import children
 
 # After children's own list, which it replaces: one process serves the tests of both folders.
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["fullstride.cli", "fullstride.train.trainer", "fullstride.recipes.mlp_task", "pytest"])
-PATIENCE = 120  # seconds: what a test waits for at most, on a machine that does much else
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import pytest
 from fullstride.train import config_files
 from fullstride.train.checkpoint import Store
 
+from ..patience import PATIENCE
 from ..train.runs import assert_same_run, losses, small
-from .processes import PATIENCE, last_line, until
+from .processes import last_line, until
 
 
 class Process:

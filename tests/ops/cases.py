@@ -58,3 +58,13 @@ def assert_close(actual: Tensor, expected: Tensor, ulps: float = 8, floor: float
     error = (actual[finite].double() - expected[finite].double()).abs().max().item()
     rounding = torch.finfo(actual.dtype).eps * max(expected[finite].abs().max().item(), floor)
     assert error <= ulps * rounding, f"error {error:.3g} is {error / rounding:.1f} roundings"
+
+
+def assert_each_close(actual: Tensor, expected: Tensor, ulps: float = 8) -> None:
+    """The same, each value at its own size or 1: among huge values a wrong small one is seen."""
+    assert actual.shape == expected.shape
+    for i, (a, e) in enumerate(zip(actual.flatten(), expected.flatten(), strict=True)):
+        try:
+            assert_close(a, e, ulps)
+        except AssertionError as error:
+            raise AssertionError(f"at {i}: {a.item()} instead of {e.item()}: {error}") from None

@@ -4,6 +4,7 @@ import torch
 
 from fullstride.ops.softmax import softmax, softmax_reference
 
+from . import formulas
 from .cases import ROW_SHAPES, assert_close, for_dtypes, gradients, off_by_one, random, strided
 
 
@@ -53,17 +54,15 @@ def test_layout_does_not_matter(isa, layout, dtype):
 @for_dtypes
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("column", [0, 39, slice(None)], ids=["first", "last", "all"])
-def test_nan_and_infinity_come_out_as_in_torch(isa, value, column, dtype):
-    x = random(4, 40, dtype=dtype)
+def test_nan_and_infinity_come_out_as_the_formula_says(isa, value, column, dtype):
+    x, dy = random(4, 40, dtype=dtype), random(4, 40, dtype=dtype, seed=9)
     x[2, column] = value
-    leaf = x.double().requires_grad_()
-    y = torch.softmax(leaf, dim=-1)
-    dy = random(4, 40, dtype=dtype, seed=9)
-    ours = x.requires_grad_()
-    actual = softmax(ours)
-    assert_close(actual.detach(), y.detach(), ulps=4)
-    (dx,), (dx_ref,) = torch.autograd.grad(actual, ours, dy), torch.autograd.grad(y, leaf, dy.double())
-    assert_close(dx, dx_ref, ulps=4)
+    y = formulas.softmax(x.double())
+    x.requires_grad_()
+    actual = softmax(x)
+    assert_close(actual.detach(), y, ulps=4)
+    (dx,) = torch.autograd.grad(actual, x, dy)
+    assert_close(dx, y * (dy - (dy * y).sum(dim=-1, keepdim=True)), ulps=4)
 
 
 @pytest.mark.parametrize("offset", [-3e38, -1e4, 1e4, 3e38])

@@ -1,13 +1,8 @@
 import random
 
 import pytest
-from hypothesis import settings
 
 from fullstride.tokens import bpe
-
-# A loaded machine misses deadlines; what was found before would make two runs of the same tests differ.
-settings.register_profile("tokens", deadline=None, database=None)
-settings.load_profile("tokens")
 
 WORDS = [
     "the", "thee", "then", "there", "king", "kingdom", "night", "knight", "love", "loved", "lovely", "O", "o'er", "12",

@@ -17,6 +17,7 @@ import torch
 from fullstride.train import checkpoint
 from fullstride.train.checkpoint import Snapshot, Store
 
+from ..patience import PATIENCE
 from . import children
 
 MEBI = 1 << 20
@@ -146,7 +147,7 @@ def test_a_kill_at_a_random_time_leaves_a_whole_one(in_memory):
     for _ in range(20):
         ready = children.event()
         process = children.start(save_for_ever, in_memory, ready)
-        assert ready.wait(30)
+        assert ready.wait(PATIENCE)
         deadline = time.monotonic() + 0.02 * chance.random()
         while time.monotonic() < deadline:
             pass

@@ -13,6 +13,7 @@ from fullstride.train import saver as saver_module
 from fullstride.train.checkpoint import NonFiniteWeights, Snapshot, Store
 from fullstride.train.saver import Saver
 
+from ..patience import PATIENCE
 from . import children
 
 
@@ -29,7 +30,7 @@ class Gate(Store):
         self.saved = []
 
     def save(self, snapshot, kind="step", poll=no_poll):
-        assert self.open.wait(30)
+        assert self.open.wait(PATIENCE)
         self.saved.append(snapshot)
         return super().save(snapshot, kind, poll)
 
@@ -188,7 +189,7 @@ def test_a_starved_saving_is_taken_over_by_whoever_waits(then, tmp_path, monkeyp
     store = Endless(tmp_path)
     saver = Saver(store)
     saver.submit(snapshot(1))
-    assert store.starves.wait(30)
+    assert store.starves.wait(PATIENCE)
     monkeypatch.setattr(saver_module, "_set_niceness", lambda thread, value: False)
     then(saver)
     saver.close()
@@ -200,7 +201,7 @@ def wait_for_a_starved_saving(folder):
     store = Endless(folder)
     saver = Saver(store)
     saver.submit(snapshot(1))
-    assert store.starves.wait(30)
+    assert store.starves.wait(PATIENCE)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, 1)
         os.setpriority(os.PRIO_PROCESS, 0, 0)

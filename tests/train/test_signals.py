@@ -7,6 +7,7 @@ import pytest
 
 from fullstride.train.signals import Signals
 
+from ..patience import PATIENCE
 from . import processes
 
 # Says "ready", then each change of the flags; ends when it is told so.
@@ -55,7 +56,7 @@ def test_sigusr1_asks_for_each_saving_and_goes_on(loop):
 def test_a_second_ctrl_c_leaves_at_once(loop):
     send(loop, signal.SIGINT)
     loop.send_signal(signal.SIGINT)
-    assert loop.wait(timeout=60) == 130
+    assert loop.wait(timeout=PATIENCE) == 130
     assert loop.stdout.read() == ""
 
 

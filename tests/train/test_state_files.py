@@ -5,7 +5,7 @@ import struct
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fullstride
@@ -49,7 +49,6 @@ states = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(states)
 def test_any_state_comes_back_as_it_was(state):
     assert same(through_json(state), state)

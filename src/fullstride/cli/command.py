@@ -15,7 +15,15 @@ from .arguments import Parser
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; train/errors.py says what they mean."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        code = _run(sys.argv[1:] if arguments is None else list(arguments))
+    except SystemExit:  # the parser's, after --help and the like
+        _write_out()
+        raise
+    return code if _write_out() else code or FAILED
+
+
+def _run(arguments: list[str]) -> int:
     warnings.formatwarning = lambda message, *_, **__: f"{message}\n"  # one line, not a place in the source
     try:
         options = _parse(arguments)
@@ -27,7 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, FileNotFoundError) as error:
         return _say(error, BAD_INPUT)
     except BrokenPipeError:  # the reader, `head` say, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:
         return _say(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or error, FAILED)
@@ -59,6 +66,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _no_command(options: argparse.Namespace) -> int:
     options.parser.print_help(sys.stderr)
     return BAD_INPUT
+
+
+def _write_out() -> bool:
+    """Whether the output was taken. Left for Python to write at exit, it would complain of a reader that has gone."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest, and what follows it
+        if not isinstance(error, BrokenPipeError):
+            _say(f"cannot write the output: {error.strerror}", FAILED)
+        return False
+    return True
 
 
 def _say(error: object, code: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..data import files
 from .decoding import Decoder
-from .model_file import unites_by_scores
+from .model_file import unites_by_scores, without_prefix
 from .tokenizer import SPACE, Kind, Piece
 from .words import Words
 
@@ -31,8 +31,7 @@ class BPE:
             raise ValueError(f"{name}: expected a sentencepiece model with signs for the start and the end of a text")
         self._model, self._processor = model, processor
         self.unites_by_scores = unites_by_scores(model)  # else the pieces are not all there is to it
-        self._without_prefix = _processor(model, name)
-        self._without_prefix.override_normalizer_spec(add_dummy_prefix=False)
+        self._without_prefix = _processor(without_prefix(model), name)
         prefix = processor.normalize("a") != self._without_prefix.normalize("a")
         self._decoder = Decoder(self.pieces(), self.bos, prefix)
         keeps_all = self._without_prefix.normalize(_PROBE) == _PROBE.replace(" ", SPACE)

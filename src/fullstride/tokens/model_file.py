@@ -1,4 +1,4 @@
-"""What a tokenizer.model says of itself and sentencepiece does not tell.
+"""What a tokenizer.model says of itself and sentencepiece does not tell, or no longer lets change.
 
 The file is a protocol buffer: fields one after the other, each a number and a value. sentencepiece reads it, but has no
 call for the kind of its pieces, and the module of protobuf that could be asked is not always installed.
@@ -7,6 +7,7 @@ call for the kind of its pieces, and the module of protobuf that could be asked 
 from collections.abc import Iterator
 
 _TRAINER, _KIND = 2, 3  # numbers of the fields
+_NORMALIZER, _ADD_DUMMY_PREFIX = 3, 3
 _UNIGRAM, _BPE, _CHARACTERS = 1, 2, 4
 
 
@@ -20,6 +21,16 @@ def unites_by_scores(model: bytes) -> bool:
         if number == _TRAINER and isinstance(value, bytes):
             kind = next((found for at, found in _fields(value) if at == _KIND and isinstance(found, int)), kind)
     return kind in (_BPE, _CHARACTERS)
+
+
+def without_prefix(model: bytes) -> bytes:
+    """The same model with no space put before a text.
+
+    Of a message that comes twice, the later values hold and the others stay; override_normalizer_spec(), which did
+    this, is not in sentencepiece 0.2.3.
+    """
+    setting = bytes([_ADD_DUMMY_PREFIX << 3, 0])
+    return model + bytes([_NORMALIZER << 3 | 2, len(setting)]) + setting
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
