@@ -46,6 +46,7 @@ def _cache(tmp_path_factory):
 def _process_as_before():
     """prepare() chooses for the whole process; what it chose in one test is not for the next."""
     yield
+    linear.exclude({})
     for dtype in (torch.float32, torch.bfloat16):
         linear.set_backend(dtype, "torch")
     linear.overlap_weight_grads(False)
