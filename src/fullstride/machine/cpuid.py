@@ -9,7 +9,7 @@ import ctypes
 import mmap
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _AMX_BF16, _AMX_TILE, _AMX_INT8 = 1 << 22, 1 << 24, 1 << 25  # leaf 7, EDX
 _OSXSAVE = 1 << 27  # leaf 1, ECX: without it there is no XGETBV
@@ -85,7 +85,7 @@ def _call(code: bytes, result: type | None, *arguments: object) -> int:
     with mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) as page:
         page.write(code)
         view = ctypes.c_char.from_buffer(page)
-        kinds = [type(argument) for argument in arguments]
+        kinds: list[Any] = [type(argument) for argument in arguments]
         value = ctypes.CFUNCTYPE(result, *kinds)(ctypes.addressof(view))(*arguments)
         del view  # or the page could not be unmapped
     return value or 0
