@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fullstride.machine import cache, load, memory, onednn, products
+from fullstride.machine import cache, load, onednn, products
 from fullstride.machine.cache import Findings
 from fullstride.machine.trials import parent, verdicts
 from fullstride.ops import linear
@@ -369,28 +369,3 @@ def test_a_process_that_waited_for_another_takes_its_findings(machine, monkeypat
     monkeypatch.setattr(cache, "lock", Lock)
     assert products.choose().gflops("fp32") == pytest.approx(200.0)
     assert machine.asked == []
-
-
-# ---- for real ------------------------------------------------------------------------------------------------------
-
-
-def test_this_machine_is_measured_in_a_child_that_leaves_no_trace_here(folder):
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    before = linear.backend(torch.float32), linear.backend(torch.bfloat16)
-    peak = memory.peak_bytes() or 0
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        choice = products.choose()
-    assert (memory.peak_bytes() or 0) - peak < 20 << 20
-    assert torch.equal(torch.rand(3), expected)
-    assert (linear.backend(torch.float32), linear.backend(torch.bfloat16)) == before
-    for precision, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        for backend in linear.built(dtype):
-            assert choice.verdicts[verdicts.product_name(precision, backend)] == "fine"
-    assert choice.rates["fp32"]["many rows"].keys() == set(linear.built(torch.float32))
-    assert all(rate > 0 for rates in choice.rates["fp32"].values() for rate in rates.values())
-    for name in ("matmul", "convolution", "attention", "LSTM"):
-        assert choice.verdicts[f"torch's bf16 {name}"] == "fine"
-    assert {"torch's fp16 product", "torch's int8 product"} < choice.verdicts.keys()
-    assert products.choose().rates == choice.rates
