@@ -68,6 +68,17 @@ def test_verdicts_are_told_apart():
     assert verdicts.of_exception(MemoryError()) == "not tried: no memory"
 
 
+def test_without_forks_the_child_is_started_anew_after_each_death(monkeypatch):
+    monkeypatch.setattr(sys, "path", [ROOT, *sys.path])
+    tries = ["torch's bf16 product", "torch's bf16 convolution", "exits", "our fp32 product"]
+    found = parent.run(tries, [("fp32", "native")], threads=1, candidates=BAD, limit=2.0, forks=False)
+    assert found.trouble == ""
+    assert found.verdicts == {
+        "torch's bf16 product": "dies with SIGILL", "torch's bf16 convolution": "hangs: no result within 2 s",
+        "exits": "dies with exit code 3", "our fp32 product": "dies with SIGSEGV",
+    }  # fmt: skip
+
+
 # ---- starting the child --------------------------------------------------------------------------------------------
 
 
@@ -193,11 +204,14 @@ def racer(seconds, calls):
     return run_of
 
 
+def right(precision, shape, results):
+    return 0.0, 0.1
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    """Calls take what they return, and all numbers are right."""
+    """Calls take what they return."""
     monkeypatch.setattr(race, "_once", lambda run: (run(), ()))
-    monkeypatch.setattr(race, "check_large", lambda precision, shape, results: (0.0, 0.1))
 
 
 def test_each_shape_is_of_its_kind():
@@ -210,7 +224,7 @@ def test_a_hopeless_racer_is_called_only_as_often_as_it_takes_to_know(clock):
     slow: list[object] = []
     fast: list[object] = []
     racers = {("bf16", "torch"): racer(0.3, slow), ("fp32", "torch"): racer(0.01, fast)}
-    outcome = race.race(racers, (300, 500, 700), lambda racer: None, seconds=0.1)
+    outcome = race.race(racers, (300, 500, 700), lambda racer: None, right, seconds=0.1)
     assert outcome.hopeless == [("bf16", "torch")]
     assert len(slow) == 2
     assert len(fast) > 2
@@ -219,7 +233,7 @@ def test_a_hopeless_racer_is_called_only_as_often_as_it_takes_to_know(clock):
 
 def test_a_long_call_is_not_repeated(clock):
     calls: list[object] = []
-    race.race({("fp16", "torch"): racer(2.0, calls)}, (300, 500, 700), lambda racer: None, seconds=0.0)
+    race.race({("fp16", "torch"): racer(2.0, calls)}, (300, 500, 700), lambda racer: None, right, seconds=0.0)
     assert len(calls) == 1
 
 
@@ -227,7 +241,7 @@ def test_what_cannot_run_has_no_rate(clock):
     def refuse(shape):
         raise RuntimeError("not here")
 
-    outcome = race.race({("bf16", "torch"): refuse}, (3, 5, 7), lambda racer: None)
+    outcome = race.race({("bf16", "torch"): refuse}, (3, 5, 7), lambda racer: None, right)
     assert outcome.rates == {}
     assert outcome.verdicts == {("bf16", "torch"): "refused by torch: not here"}
 

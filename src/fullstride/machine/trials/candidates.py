@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from ...ops import linear
 from . import verdicts
+from .race import Shape
 
-Shape = tuple[int, int, int]  # rows, in, out of a linear layer
 Products = tuple[Tensor, Tensor, Tensor]  # y, dx, dW
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # Sums are in fp32 everywhere, so a result is rounded once; dW of the largest shape sums 1024 terms.

@@ -2,7 +2,8 @@
 
 It imports torch once and computes nothing itself. A fork of it tries one candidate after the other, then lets the
 products race, and says line by line what it begins and what came of it. If the fork dies, what it had begun is to
-blame, and the next fork goes on without that. An alarm ends the fork when a candidate does not come back.
+blame, and the next fork goes on without that. An alarm ends the fork when a candidate does not come back. Where forks
+are not to be trusted, macOS among others, it does all that itself, and parent.py starts it again.
 
 Lines of JSON on the standard output, each flushed at once:
 
@@ -12,7 +13,8 @@ Lines of JSON on the standard output, each flushed at once:
 
 Started by parent.py with its task on the standard input:
 
-    {"candidates": module, "tries": [names], "racers": [[precision, backend], ...], "threads": n, "limit": seconds}
+    {"candidates": module, "tries": [names], "racers": [[precision, backend], ...], "shapes": [names], "threads": n,
+     "limit": seconds, "forks": bool}
 """
 
 import contextlib
@@ -28,7 +30,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from . import verdicts
+from . import race, verdicts
 
 RECURSION_MARK = "FULLSTRIDE_IN_TRIAL"  # in the environment of this process: it must not start one like itself
 _PR_SET_PDEATHSIG = 1
@@ -38,12 +40,10 @@ class Task:
     """What is still to be done, as far as the lines tell."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        from .race import SHAPES
-
         self.limit: float = given["limit"]
         self.tries: list[str] = list(given["tries"])
         self.racers: list[tuple[str, str]] = [(precision, backend) for precision, backend in given["racers"]]
-        self.shapes = list(SHAPES) if self.racers else []
+        self.shapes: list[str] = list(given["shapes"])
         self.rates: dict[tuple[str, str], float] = {}  # of the shape before
         self.current: str | tuple[str, str] | None = None
 
@@ -51,12 +51,13 @@ class Task:
         [(what, value)] = line.items()
         if what == "try":
             self.current = value
-            self.tries.remove(value)
         elif what == "race":
             self.current = (value[0], value[1])
         elif what == "verdict":
             self.current = None
             name, verdict = value
+            if name in self.tries:
+                self.tries.remove(name)
             if verdict != verdicts.FINE:
                 self.racers = [racer for racer in self.racers if verdicts.product_name(*racer) != name]
         elif what == "rate":
@@ -66,6 +67,13 @@ class Task:
         elif what in ("spread", "skipped"):
             self.current = None
             self.shapes.remove(value[0] if what == "spread" else value)
+
+    def blame(self, code: int) -> dict[str, Any] | None:
+        """The verdict on what was going on when the process ended with this code, a signal if negative; as a line."""
+        if self.current is None:
+            return None
+        name = self.current if isinstance(self.current, str) else verdicts.product_name(*self.current)
+        return {"verdict": [name, verdicts.of_signal(-code, self.limit) if code < 0 else verdicts.of_exit(code)]}
 
     @property
     def is_done(self) -> bool:
@@ -84,7 +92,9 @@ def main() -> int:
     torch.set_num_threads(given["threads"])
     task = Task(given)
     while not task.is_done:
-        if not _one_fork(task, candidates, out):
+        if not given["forks"]:
+            work(task, candidates, lambda line: _say(out, line))
+        elif not _one_fork(task, candidates, out):
             return 1
     _say(out, {"done": True})
     return 0
@@ -115,23 +125,20 @@ def _one_fork(task: Task, candidates: Any, out: int) -> bool:
                 line = json.loads(text)
                 task.note(line)
                 _say(out, line)
-    status = os.waitpid(pid, 0)[1]
-    if status == 0:
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code == 0:
         return True
-    if task.current is None:
+    verdict = task.blame(code)
+    if verdict is None:
         return False
-    died = os.WIFSIGNALED(status)
-    verdict = verdicts.of_signal(os.WTERMSIG(status), task.limit) if died else verdicts.of_exit(os.WEXITSTATUS(status))
-    name = task.current if isinstance(task.current, str) else verdicts.product_name(*task.current)
-    line = {"verdict": [name, verdict]}
-    task.note(line)
-    _say(out, line)
+    task.note(verdict)
+    _say(out, verdict)
     return True
 
 
 def work(task: Task, candidates: Any, say: Callable[[dict[str, Any]], None]) -> None:
     """All that the task still asks for, in this process."""
-    from . import race
+    from .candidates import check_large
 
     def begin(line: dict[str, Any]) -> None:
         say(line)
@@ -155,7 +162,7 @@ def work(task: Task, candidates: Any, say: Callable[[dict[str, Any]], None]) -> 
             continue
         racers = {racer: candidates.RACERS[racer] for racer in task.racers}
         sizes = race.cut_down(race.SHAPES[shape], min((task.rates[r] for r in racers if r in task.rates), default=None))
-        outcome = race.race(racers, sizes, lambda racer: begin({"race": racer}))
+        outcome = race.race(racers, sizes, lambda racer: begin({"race": racer}), check_large)
         for racer, verdict in outcome.verdicts.items():
             tell({"verdict": [verdicts.product_name(*racer), verdict]})
         for racer, rate in outcome.rates.items():

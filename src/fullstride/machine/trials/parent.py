@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import child, verdicts
+from . import child, race
 
 _CANDIDATES = "fullstride.machine.trials.candidates"
 _LIMIT = 20.0  # seconds of one candidate's call
 _SILENCE = 60.0  # seconds without a line: importing torch from a cold disk takes half of that
 _STARTS = 2
+_FORKS = sys.platform == "linux"  # after a fork Apple's libraries may die of that alone
 _PROGRAM = """\
 import json, sys
 sys.path[:] = json.loads(sys.stdin.readline())
@@ -44,38 +45,62 @@ class Report:
     trouble: str = ""  # why not all of it was tried
 
 
+class _Ended(Exception):
+    """The child process did, with a code that is not 0."""
+
+    def __init__(self, code: int, errors: bytes) -> None:
+        self.code = code
+        how = f"ended with exit code {code}"
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        lines = errors.decode(errors="replace").strip().splitlines() if code > 0 else []
+        super().__init__(f"the child process {how}" + (f": {lines[-1].strip()}" if lines else ""))
+
+
 def run(
     tries: Sequence[str], racers: Sequence[tuple[str, str]], threads: int, environment: dict[str, str] | None = None,
-    candidates: str = _CANDIDATES, limit: float = _LIMIT, silence: float = _SILENCE,
+    candidates: str = _CANDIDATES, limit: float = _LIMIT, silence: float = _SILENCE, forks: bool = _FORKS,
 ) -> Report:  # fmt: skip
     """Tries the candidates of these names, then races those that are fine. environment: beside that of this process.
 
-    candidates: the module that holds them; limit: of a call; silence: after which the child is given up.
+    candidates: the module that holds them; limit: of a call; silence: after which the child is given up; forks: whether
+    the child may fork, instead of being started anew after each death.
     """
-    report, finished = Report(), False
+    report = Report()
     if child.RECURSION_MARK in os.environ:
         report.trouble = "this process is itself one in which products are tried"
         return report
-    for _ in range(_STARTS):
-        task = {
-            "candidates": candidates, "tries": [name for name in tries if name not in report.verdicts],
-            "racers": [r for r in racers if report.verdicts.get(verdicts.product_name(*r), verdicts.FINE) == "fine"],
-            "threads": threads, "limit": limit,
-        }  # fmt: skip
-        heard = 0
+    shapes = list(race.SHAPES) if racers else []
+    given: dict[str, Any] = {"tries": list(tries), "racers": list(racers), "shapes": shapes, "limit": limit}
+    task, starts = child.Task(given), 0
+    while starts < _STARTS and not task.is_done:
+        starts += 1
+        rest = {"tries": task.tries, "racers": task.racers, "shapes": task.shapes}
+        given |= rest | {"candidates": candidates, "threads": threads, "forks": forks}
+        heard = False
+        report.trouble = "the child process ended early"  # where nobody waits for children, exit codes are lost
         try:
-            for line in _lines(task, environment or {}, silence):
-                heard += 1
-                finished = finished or "done" in line
+            for line in _lines(given, environment or {}, silence):
+                heard = True
+                if "done" in line:
+                    report.trouble = ""
+                    return report
+                task.note(line)
                 _note(report, line)
+        except _Ended as error:
+            verdict = None if forks else task.blame(error.code)
+            if verdict is not None:
+                task.note(verdict)
+                _note(report, verdict)
+                starts = 0  # it is the candidate's fault, of which there are not so many
+            report.trouble = str(error)
         except (OSError, ValueError) as error:
             report.trouble = str(error)
-        if finished or not heard:
+        if not heard:
             break
-    if finished:
+    if task.is_done:
         report.trouble = ""
-    elif not report.trouble:  # where nobody waits for children, their exit codes are lost
-        report.trouble = "the child process ended early"
     return report
 
 
@@ -93,7 +118,7 @@ def _note(report: Report, line: dict[str, Any]) -> None:
 
 
 def _lines(task: dict[str, Any], environment: dict[str, str], silence: float) -> Iterator[dict[str, Any]]:
-    """What a child says, until it ends. OSError if it cannot be started, ends badly or falls silent."""
+    """What a child says, until it ends. OSError if it cannot be started or falls silent, _Ended if it ends badly."""
     process = subprocess.Popen(
         _command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
         env=dict(os.environ) | environment | {child.RECURSION_MARK: "1"}, cwd=_folder(), start_new_session=True,
@@ -126,17 +151,9 @@ def _lines(task: dict[str, Any], environment: dict[str, str], silence: float) ->
                             yield json.loads(text)
         code = process.wait()
         if code != 0:
-            raise OSError(f"the child process {_how_ended(code, errors)}")
+            raise _Ended(code, errors)
     finally:
         _end(process)
-
-
-def _how_ended(code: int, errors: bytes) -> str:
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"was ended by {signal.Signals(-code).name}"
-    lines = errors.decode(errors="replace").strip().splitlines()
-    return f"ended with exit code {code}" + (f": {lines[-1].strip()}" if lines else "")
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import verdicts
-from .candidates import Products, Shape, check_large
 
+Shape = tuple[int, int, int]  # rows, in, out of a linear layer
 Racer = tuple[str, str]  # precision, backend
-RunOf = Callable[[Shape], Callable[[], Products]]
-# rows, in, out. Many rows first: what is hopeless there is not tried at the wide head, where a call takes longest.
+RunOf = Callable[[Shape], Callable[[], Any]]
+# Many rows first: what is hopeless there is not tried at the wide head, where a call takes longest.
 SHAPES: dict[str, Shape] = {
     "many rows": (1024, 768, 1536), "few rows": (128, 2048, 2048), "wide head": (512, 384, 16384),
 }  # fmt: skip
@@ -41,16 +41,20 @@ class Outcome:
 
 
 def race(
-    racers: Mapping[Racer, RunOf], shape: Shape, begin: Callable[[Racer], Any], seconds: float = SECONDS
+    racers: Mapping[Racer, RunOf],
+    shape: Shape,
+    begin: Callable[[Racer], Any],
+    check: Callable[[str, Shape, Any], tuple[float, float]],
+    seconds: float = SECONDS,
 ) -> Outcome:
-    """begin(racer) is called before every call of one."""
+    """begin(racer) is called before every call of one; check(precision, shape, results) gives error and tolerance."""
     outcome, runs, times = Outcome(), {}, {}
     for racer, run_of in racers.items():
         begin(racer)
         try:
             run = run_of(shape)
             first, results = _once(run)
-            verdict = verdicts.of_error(*check_large(racer[0], shape, results))
+            verdict = verdicts.of_error(*check(racer[0], shape, results))
             del results
             begin(racer)
             times[racer] = [first if first > _LONG else min(first, _once(run)[0])]
@@ -88,7 +92,7 @@ def cut_down(shape: Shape, gflops: float | None) -> Shape:
     return rows, ins, outs
 
 
-def _once(run: Callable[[], Products]) -> tuple[float, Products]:
+def _once(run: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     results = run()
     return time.perf_counter() - start, results
