@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from fullstride.bench import compare, compare_table, step, step_stock
 from fullstride.bench.step_cases import STOCK_BEST, STOCK_DEFAULT, Case
-from fullstride.bench.step_process import Side
+from fullstride.bench.step_process import Side, SideFailed
 from fullstride.bench.step_table import finite
 from fullstride.cli.arguments import Parser, positive, seconds
 from fullstride.cli.train import configure
@@ -165,6 +165,8 @@ def _wanted(
         with contextlib.ExitStack() as stack:
             default = step.start(STOCK_DEFAULT, case.config(), stack)
             found, content["trials"] = step_stock.find_best(case, default, quick=False, stack=stack, say=_say)
+            if found is None:
+                raise SideFailed("stock PyTorch trains with none of its settings here; leave `best` out of --sides")
             known["best"] = {name: found.config[name] for name in SETTINGS if found.config.get(name)}
             names["best"] = found.name
     if "stock" in options.sides and known.get("best") == {}:

@@ -178,8 +178,8 @@ def main() -> None:
     parts, bare = profile(step, options.steps)
     precision = fullstride.explain(model).precision
     # Of square products, and of those of a linear layer as Fullstride computes them: the better one.
-    square, linear = probe.products(), products.choose(precision).rates[precision]
-    gflops = max([rate for name, rate in square.items() if name.startswith(precision)] + list(linear.values()))
+    square, linear = probe.products(), products.choose(precision).peak(precision)
+    gflops = max([rate for name, rate in square.items() if name.startswith(precision)] + [linear])
     bandwidths = {mix: probe.bandwidth(mix) for mix in ("write", "update")}
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     amounts = needs(shape, workload.num_units, options.length, num_weights, item=2 if precision == "bf16" else 4)

@@ -1,10 +1,17 @@
+import json
+import os
+import time
 import warnings
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 from fullstride import _native
+from fullstride.machine import cache, cpu
+from fullstride.machine.trials import verdicts
 from fullstride.ops import linear
 
 # A loaded machine misses deadlines and is slow in making examples; what was found before would make two runs of the
@@ -42,16 +49,51 @@ def quiet(monkeypatch):
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
-    """What is measured once is measured once for all tests, and not kept for the user who runs them."""
+    """One cache for all workers, and not the user's. It says that all was measured: racing takes seconds each time.
+
+    Findings stand there for every variant and the usual numbers of threads. Tests of the measuring itself have a folder
+    of their own; what no entry fits, FULLSTRIDE_NATIVE=0 say, is measured by the first process that needs it.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "fullstride-cache"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FULLSTRIDE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("FULLSTRIDE_CACHE", str(folder))
+        with cache.lock():
+            if not (folder / "machine.json").exists():
+                _write_findings(folder)
         yield
+
+
+def _write_findings(folder: Path) -> None:
+    entries: dict[str, object] = {}
+    for name in SUPPORTED:
+        with _native.use_isa(name):
+            entries |= {cache.key(threads): asdict(made_up()) for threads in range(1, 9)}
+    (folder / "machine.json").write_text(json.dumps({"version": cache._VERSION, "entries": entries}))
+
+
+def made_up() -> cache.Findings:
+    """Of a machine on which every backend wins somewhere, and bf16 where the CPU has instructions for it."""
+    features = cpu.describe().features
+    low = 2.0 if any(features.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16")) else 0.1
+    rates: dict[str, dict[str, dict[str, float]]] = {"fp32": {}, "bf16": {}, "fp16": {}}
+    fine: dict[str, str] = {}
+    for precision, dtype, factor in (("fp32", torch.float32, 1.0), ("bf16", torch.bfloat16, low)):
+        names = linear.built(dtype)
+        fine |= {verdicts.product_name(precision, name): verdicts.FINE for name in names}
+        for i, shape in enumerate(linear.SHAPES):
+            rates[precision][shape] = {name: factor * (150.0 + 50 * (j == i)) for j, name in enumerate(names[::-1])}
+        rates["fp16"] |= {shape: {"torch": 30.0} for shape in linear.SHAPES}
+    fine |= {verdicts.operation_name("bf16", operation): verdicts.FINE for operation in verdicts.OPERATIONS}
+    fine |= {verdicts.product_name("fp16", "torch"): verdicts.FINE, "torch's int8 product": verdicts.FINE}
+    return cache.Findings(fine, rates, taken=time.time())
 
 
 @pytest.fixture(autouse=True)
 def _process_as_before():
     """prepare() chooses for the whole process; what it chose in one test is not for the next."""
     yield
+    linear.exclude({})
     for dtype in (torch.float32, torch.bfloat16):
         linear.set_backend(dtype, "torch")
     linear.overlap_weight_grads(False)

@@ -7,6 +7,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .machine import memory as _memory
+from .machine import onednn as _onednn
 
 __version__ = "0.1.0"
 __all__ = ["Hook", "Trainer", "explain", "optim", "prepare", "recipes", "release_memory", "restore"]
@@ -47,3 +48,4 @@ def __dir__() -> list[str]:
 
 
 _memory.keep_heap()  # for every tensor from here on; FULLSTRIDE_HEAP=0 forbids it
+_onednn.cap()  # before oneDNN's first use; only on CPUs where torch's bf16 would die

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from .machine import memory, products, threads
+from .machine.trials import verdicts
 from .nn import forward, split, swap
 from .ops import linear
 from .optim import from_torch
@@ -44,6 +45,8 @@ class Preparation:
     overlap: str
     optimizer: str
     optimizer_ref: Any = field(default=None, repr=False)
+    products: list[str] = field(default_factory=list)  # who multiplies what, and how fast
+    excluded: list[str] = field(default_factory=list)  # what was tried and must not be used
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"optimizer_ref": None}  # a copy of the model is not trained by this optimizer
@@ -53,6 +56,8 @@ class Preparation:
 
     def __str__(self) -> str:
         lines = [f"precision  {self.precision}: {self.reason}"]
+        lines += [f"products   {line}" for line in self.products]
+        lines += [f"excluded   {line}" for line in self.excluded]
         lines += [f"machine    {line}" for line in self.machine]
         if self.num_split:
             lines.append(f"weights    {self.num_split} of {self.num_parameters} parameters split, exact in fp32")
@@ -86,9 +91,8 @@ def prepare(
     """
     inner = _check(model, optimizer, precision, state_precision, clip)
     machine = _tune(threads)
-    choice = products.choose(precision)
-    for name, backend in choice.backends.items():
-        linear.set_backend(getattr(torch, name), backend)
+    choice = products.choose(precision, renew=True)
+    choice.apply()
     overlap = _overlap(overlap_weight_grads)
 
     was = type(optimizer).__name__
@@ -111,6 +115,7 @@ def prepare(
     inner.__dict__["_preparation"] = record = Preparation(
         choice.precision, choice.reason, machine, outcomes, len(lows), len(list(inner.parameters())), overlap,
         _describe(was, fast_optimizer), None if fast_optimizer is None else weakref.ref(fast_optimizer),
+        [*choice.lines(), *(f"rates {note}" for note in choice.notes)], verdicts.lines(choice.verdicts),
     )  # fmt: skip
     _say(record)
     return model, fast_optimizer

@@ -16,6 +16,7 @@ from fullstride.bench.compare_folder import Folder
 from fullstride.bench.measure import Timing
 from fullstride.bench.step import Measured, Result
 from fullstride.bench.step_cases import STOCK_BEST, STOCK_DEFAULT, Case
+from fullstride.bench.step_process import SideDied
 from fullstride.data.order import Order
 from fullstride.models import mlp
 from fullstride.train import assembly
@@ -347,7 +348,7 @@ def test_rounds_fill_the_time(seconds_of_a_step, seconds, rounds, steps):
     sides = [Scripted(name, each) for name, each in zip("ab", seconds_of_a_step, strict=True)]
     folder = Provided()
     folder.provide(1)
-    answers, turns = compare._rounds(sides, folder, seconds * (1 + 1e-9))
+    answers, turns = compare._rounds(sides, folder, seconds * (1 + 1e-9), {})
     assert (len(answers), turns.rounds, turns.steps) == (rounds, rounds, steps)
     assert turns.seconds == pytest.approx(rounds * steps * sum(seconds_of_a_step))
     assert folder.end == len(sides[0].losses) == len(sides[1].losses) == 1 + rounds * steps
@@ -355,7 +356,7 @@ def test_rounds_fill_the_time(seconds_of_a_step, seconds, rounds, steps):
 
 def test_sides_that_trials_took_further_wait_for_the_others():
     sides = [Scripted("a", done=2), Scripted("b", done=9), Scripted("c", done=7)]
-    compare._level(sides)
+    compare._level(sides, {})
     assert [len(side.losses) for side in sides] == [9, 9, 9]
 
 
@@ -379,6 +380,29 @@ def test_stock_at_its_best_is_a_side_unless_it_is_the_default(fastest, monkeypat
     assert len({len(side.losses) for side in result.sides}) == 1
     ratios = {ratio.peer: (ratio.peer_side, ratio.ratio.median) for ratio in result.ratios}
     assert ratios == {STOCK_DEFAULT: (STOCK_DEFAULT, 1.0), STOCK_BEST: (names[-1], 0.5 if fastest else 1.0)}
+
+
+def test_stock_that_dies_is_shown_and_ours_goes_on(monkeypatch):
+    class Dying(Scripted):
+        def run(self, steps):
+            if len(self.losses) > 3:
+                raise SideDied(f"{self.name}: illegal instruction on this CPU")
+            return super().run(steps)
+
+    def start(name, config, stack):
+        return (Scripted if name == OURS else Dying)(name, 0.5, done=step_stock.WARM_UP)
+
+    monkeypatch.setattr(step, "start", start)
+    monkeypatch.setattr(step, "measure_peaks", lambda: PEAKS)
+    result, turns = compare.measure(Case("tiny", precisions=("fp32",)), Provided(), 5.0, best=False, say=str)
+    assert [side.name for side in result.sides] == [OURS]
+    assert turns.rounds >= 3
+    found = compare_table.as_json({"load": 0.0, "usable_cores": 2}, CONFIG, result, turns)
+    assert found["failed"] == {STOCK_DEFAULT: "illegal instruction on this CPU"}
+    assert found["notes"] == ["stock default: illegal instruction on this CPU"]
+    lines = compare_table.lines(found, result)
+    [line] = [line for line in lines if "illegal" in line]
+    assert line.split() == ["stock", "default", "illegal", "instruction", "on", "this", "CPU"]
 
 
 def measured(name, losses, threads=2):

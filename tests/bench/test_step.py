@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import nn
 
-from fullstride.bench import step_cases, step_process, step_side, step_stock, step_table
+from fullstride.bench import step, step_cases, step_process, step_side, step_stock, step_table
 from fullstride.bench.measure import Spread, Timing
 from fullstride.bench.step import Measured, Memory, Ratio, Result
 from fullstride.bench.step_cases import CASES, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
 from fullstride.bench.step_models import IGNORED, WORKLOADS, gflop
-from fullstride.bench.step_process import Side, SideFailed, SideLate
+from fullstride.bench.step_process import Side, SideDied, SideFailed, SideLate
 from fullstride.models import llama
 
 from ..patience import PATIENCE
@@ -99,6 +99,24 @@ def test_a_process_that_was_killed_is_one_clear_line():
     with pytest.raises(SideFailed, match=r"^stock default: its process ended, killed by signal 9$"):
         side.run(1)
     side.close()
+
+
+def test_an_illegal_instruction_is_called_by_its_name():
+    side = Side("stock autocast bf16", TINY.config())
+    os.kill(side.pid, signal.SIGILL)
+    with pytest.raises(SideDied, match=r"^stock autocast bf16: illegal instruction on this CPU$"):
+        side.run(1)
+    side.close()
+
+
+def test_stock_runs_without_our_cap_on_onednn_and_with_the_user_s(monkeypatch):
+    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    monkeypatch.setenv("FULLSTRIDE_ONEDNN_CAP", "AVX512_CORE_BF16")  # as onednn.cap() leaves it
+    assert "ONEDNN_MAX_CPU_ISA" not in step_process.stock_environment()
+    assert step_process.our_environment()["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
+    monkeypatch.delenv("FULLSTRIDE_ONEDNN_CAP")
+    assert step_process.stock_environment()["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_BF16"
 
 
 def test_an_error_in_a_process_is_one_clear_line():
@@ -263,11 +281,12 @@ class Scripted:
             self.open.remove(self.name)
 
 
-def best_of(monkeypatch, quick=False, **seconds):
+def best_of(monkeypatch, quick=False, default=1.0, **seconds):
     """find_best() where the steps take these seconds; underscores stand for " + ", as "bf16_fused"."""
     words = {"bf16": "autocast bf16", "compile": "torch.compile"}
     names = {key: " + ".join(words.get(word, word) for word in key.split("_")) for key in seconds}
-    Scripted.seconds = {f"{STOCK_BEST} ({names[key]})": value for key, value in seconds.items()} | {STOCK_DEFAULT: 1.0}
+    Scripted.seconds = {f"{STOCK_BEST} ({names[key]})": value for key, value in seconds.items()}
+    Scripted.seconds[STOCK_DEFAULT] = default
     Scripted.open = []
     monkeypatch.setattr(step_stock, "Side", Scripted)
     with contextlib.ExitStack() as stack:
@@ -292,6 +311,78 @@ def test_slow_and_failed_combinations_are_told(monkeypatch):
     assert name == f"{STOCK_BEST} (fused)"
     assert outcomes["torch.compile"] == "RuntimeError: no C++ compiler"
     assert outcomes["autocast bf16 + fused"] == "not tried: bf16 is too slow here"
+
+
+def test_bf16_that_dies_is_told_and_tried_once(monkeypatch):
+    died = SideDied("stock (autocast bf16): illegal instruction on this CPU")
+    name, outcomes = best_of(monkeypatch, fused=0.8, bf16=died, compile=0.9, fused_compile=0.7)
+    assert name == f"{STOCK_BEST} (fused + torch.compile)"
+    assert outcomes["autocast bf16"] == "illegal instruction on this CPU"
+    assert outcomes["autocast bf16 + fused"] == "not tried: bf16 dies here"
+    assert outcomes["autocast bf16 + fused + torch.compile"] == "not tried: bf16 dies here"
+
+
+def test_stock_that_dies_as_it_comes_can_still_have_a_best(monkeypatch):
+    died = SideDied("stock default: segmentation fault")
+    name, outcomes = best_of(monkeypatch, quick=True, default=died, fused=0.8, bf16=died, bf16_fused=0.5)
+    assert name == f"{STOCK_BEST} (fused)"
+    assert outcomes["as it comes"] == "segmentation fault"
+
+
+class Mortal(Scripted):
+    """Of which those that fail do so at their first step."""
+
+    def __init__(self, name, config):
+        super().__init__(name, config)
+        self.facts = {"precision": "fp32", "gflop": 1.0, "units": 8, "unit": "samples"}
+        self.facts |= {"parameters": 10, "dropout": False}
+        self.losses, self.peaks = [], []
+
+    def run(self, steps, limit=None):
+        answer = super().run(steps, limit)
+        self.losses += [1.0] * steps
+        self.peaks += [1 << 20] * steps
+        return answer | {"faults": 0}
+
+
+def measure(monkeypatch, **seconds):
+    names = {"ours": "fullstride auto", "ours_bf16": "fullstride bf16", "default": STOCK_DEFAULT}
+    Scripted.seconds = {f"{STOCK_BEST} (fused)": 0.8, f"{STOCK_BEST} (autocast bf16)": SideDied("x: illegal")}
+    Scripted.seconds |= {names[key]: value for key, value in seconds.items()}
+    Scripted.open = []
+    monkeypatch.setattr(step_stock, "Side", Mortal)
+    monkeypatch.setattr(step, "Side", Mortal)
+    case = Case("tiny", precisions=("auto", "bf16"), targets={"auto": {STOCK_DEFAULT: 1.5}})
+    return step.measure(case, 2, quick=True, profile=False, peaks={}, say=str)
+
+
+def test_the_rest_goes_on_when_stock_dies(monkeypatch):
+    died = SideDied("stock default: illegal instruction on this CPU")
+    found = measure(monkeypatch, ours=0.5, ours_bf16=0.25, default=died)
+    assert [side.name for side in found.sides] == ["fullstride auto", "fullstride bf16", f"{STOCK_BEST} (fused)"]
+    assert found.failed == {STOCK_DEFAULT: "illegal instruction on this CPU"}
+    assert {(ratio.ours, ratio.peer) for ratio in found.ratios} == {
+        ("fullstride auto", STOCK_BEST), ("fullstride bf16", STOCK_BEST),
+    }  # fmt: skip
+    text = step_table.lines(found)
+    assert any(re.search(r"^  stock default +illegal instruction on this CPU$", line) for line in text)
+    assert step_table.missed([found]) == []
+    assert step_table.as_json({}, [found])["results"][0]["failed"] == found.failed
+
+
+def test_the_rest_goes_on_when_one_of_ours_dies(monkeypatch):
+    found = measure(monkeypatch, ours=0.5, ours_bf16=SideDied("fullstride bf16: segmentation fault"), default=1.0)
+    assert found.failed == {"fullstride bf16": "segmentation fault"}
+    assert [ratio.ratio.median for ratio in found.ratios if ratio.peer == STOCK_DEFAULT] == [2.0]
+    assert "tiny, accumulation 1: fullstride bf16: segmentation fault" in step_table.missed([found])
+
+
+def test_that_no_side_can_be_measured_is_an_error(stock):
+    def fail(side):
+        raise SideFailed(f"{side.name}: gone")
+
+    with pytest.raises(SideFailed, match="no side could be measured: stock default: gone"):
+        step.each([stock], {}, fail)
 
 
 def test_the_default_can_be_the_best(monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 
 from fullstride import __version__, _native, cli
 from fullstride.cli import command, train
-from fullstride.machine import memory
+from fullstride.machine import cache, memory
 from fullstride.train import config_files
 
 from ..patience import PATIENCE
@@ -45,7 +45,7 @@ def test_help_waits_for_no_large_module(arguments):
 
 def test_help_lists_the_commands():
     out = run("--help").stdout
-    names = ["train", "resume", "recipes", "report", "evaluate", "export", "data", "info", "compare", "bench"]
+    names = ["train", "resume", "recipes", "report", "evaluate", "export", "data", "info", "cache", "compare", "bench"]
     assert all(re.search(rf"^ +{name} +\S", out, re.MULTILINE) for name in [*names, "completion"])
 
 
@@ -226,3 +226,35 @@ def test_an_output_that_cannot_be_written_is_one_line(unbuffered):
         done = run_into(stdout, unbuffered, "completion", "bash")
     assert "No space left on device" in one_line(done.stderr)
     assert done.returncode == 1
+
+
+def test_the_cache_can_be_seen_and_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FULLSTRIDE_CACHE", str(tmp_path))
+    assert cli.main(["cache"]) == 0
+    assert one_line(capsys.readouterr().out).startswith(f"nothing is kept yet: there is no {tmp_path}/machine.json")
+    found = {"our fp32 product": "fine", "torch's bf16 product": "dies with SIGILL"}
+    rates = {"fp32": {"few rows": {"torch": 90.0, "native": 100.4}}}
+    cache.keep(cache.Findings(found, rates, 0.0, busy="load 9.0 on 2 cores"), threads=2)
+    assert cli.main(["cache", "show"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}/machine.json", "", cache.key(2),
+        "  taken 1970-01-01 00:00 UTC under load (load 9.0 on 2 cores), to be taken again",
+        "  fp32 few rows   native 100, torch 90 GFLOP/s",
+        "  torch's bf16 product: dies with SIGILL here",
+        "  1 of 2 candidates are fine",
+    ]  # fmt: skip
+    assert cli.main(["cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[cache.key(2)]["rates"] == rates
+    assert cli.main(["cache", "clear"]) == 0
+    assert one_line(capsys.readouterr().out) == f"removed {tmp_path}/machine.json"
+    assert cli.main(["cache", "clear"]) == 0
+    assert one_line(capsys.readouterr().out) == f"nothing to remove: there is no {tmp_path}/machine.json"
+    with pytest.raises(SystemExit):
+        cli.main(["cache", "forget"])
+    assert "expected one of show, clear, got 'forget'" in one_line(capsys.readouterr().err)
+
+
+def test_looking_at_the_cache_does_not_wait_for_torch():
+    code = "import sys; from fullstride import cli; cli.main(['cache']); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.endswith("False\n"), done.stderr

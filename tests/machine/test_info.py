@@ -2,7 +2,7 @@ import json
 import subprocess
 import sys
 
-from fullstride.machine import info, products
+from fullstride.machine import info, onednn, products
 
 MKL = """PyTorch built with:
   - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605 for Intel(R) 64 architecture applications
@@ -52,8 +52,19 @@ def test_unknown_values_are_said_to_be_unknown():
 
 
 def test_precision_that_auto_takes_is_shown_with_its_reason(monkeypatch):
-    choice = products.Choice("bf16", "bf16 products are twice as fast", {"float32": "onednn"}, {"fp32": {"torch": 1.0}})
+    backends = {"float32": {"few rows": "onednn", "many rows": "torch"}, "bfloat16": {"few rows": "native"}}
+    rates = {"fp32": {"few rows": {"onednn": 123.0}}}
+    found = {"our bf16 product": "fine", "torch's bf16 product": "dies with SIGILL"}
+    notes = ["taken under load (x)"]
+    choice = products.Choice("bf16", "bf16 products are twice as fast", backends, rates, found, notes)
     monkeypatch.setattr(products, "recall", lambda: choice)
+    monkeypatch.setattr(onednn, "describe", lambda: "oneDNN capped at AVX512_CORE_BF16")
     facts = info.collect(measure=False)
-    assert facts["products"]["backends"] == {"float32": "onednn"}
-    assert "precision    auto takes bf16: bf16 products are twice as fast" in info.as_text(facts)
+    assert facts["products"]["backends"] == backends
+    text = info.as_text(facts)
+    assert "precision    auto takes bf16: bf16 products are twice as fast" in text
+    assert "products     fp32: few rows onednn 123 GFLOP/s, many rows torch\n" in text
+    assert "             rates taken under load (x)\n" in text
+    assert "tried        torch's bf16 product: dies with SIGILL here\n" in text
+    assert "             1 of 2 candidates are fine" in text
+    assert "             oneDNN capped at AVX512_CORE_BF16\n" in text

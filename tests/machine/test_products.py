@@ -1,12 +1,23 @@
-"""That the choice follows the rates, and that rates are kept for what they were measured on."""
+"""That the choice follows what was found, and that nothing is chosen that does not work."""
 
-import json
+import time
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fullstride.machine import products
+from fullstride.machine import cache, load, onednn, products
+from fullstride.machine.cache import Findings
+from fullstride.machine.trials import parent, verdicts
 from fullstride.ops import linear
+
+BACKENDS = {"fp32": ("torch", "onednn"), "bf16": ("torch",), "fp16": ("torch",)}
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def everywhere(**rates):
+    """The same at all shapes."""
+    return {shape: dict(rates) for shape in linear.SHAPES}
 
 
 @pytest.fixture
@@ -14,31 +25,62 @@ def folder(monkeypatch, tmp_path):
     """Where the cache is, with nothing in it."""
     monkeypatch.setenv("FULLSTRIDE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("FULLSTRIDE_PRECISION", raising=False)
+    monkeypatch.setattr(cache, "_here", {})
+    monkeypatch.setattr(load, "is_high", lambda: False)
     return tmp_path / "cache"
 
 
+class Machine:
+    """What the child process will find, and what it was asked for."""
+
+    def __init__(self):
+        self.asked: list[list[str]] = []
+        self.tried: list[list[str]] = []
+        self.backends = dict(BACKENDS)
+        self.rates = {"fp32": everywhere(torch=100.0, onednn=200.0), "bf16": everywhere(torch=20.0)}
+        self.rates["fp16"] = everywhere(torch=5.0)
+        self.bad: dict[str, str] = {}
+        self.trouble = ""
+        self.spread = 0.0
+
+    def run(self, tries, racers, threads, environment):
+        self.tried.append(list(tries))
+        self.asked.append(list(dict.fromkeys(precision for precision, _ in racers)))
+        if self.trouble:
+            return parent.Report(trouble=self.trouble)
+        report = parent.Report({name: self.bad.get(name, "fine") for name in tries}, {}, self.spread)
+        for precision, backend in racers:
+            for shape, rates in self.rates[precision].items():
+                if verdicts.product_name(precision, backend) not in self.bad and backend in rates:
+                    report.rates.setdefault(precision, {}).setdefault(shape, {})[backend] = rates[backend]
+        return report
+
+
 @pytest.fixture
-def measured(monkeypatch, folder):
-    """(what measure() was asked for, the rates it will find, the backends there are)."""
-    asked: list[list[str]] = []
-    rates = {"fp32": {"torch": 100.0, "onednn": 200.0}, "bf16": {"torch": 20.0}, "fp16": {"torch": 5.0}}
-    backends = {torch.float32: ("torch", "onednn"), torch.bfloat16: ("torch",), torch.float16: ("torch",)}
+def machine(monkeypatch, folder):
+    machine = Machine()
+    monkeypatch.setattr(parent, "run", machine.run)
+    monkeypatch.setattr(linear, "built", lambda dtype: machine.backends[DTYPES[dtype]])
+    monkeypatch.setattr(load.Watch, "busy", lambda watch, spread: "load 9.0 on 2 cores" if spread > 0.3 else "")
+    return machine
 
-    def measure(precisions):
-        asked.append(list(precisions))
-        return {name: rates[name] for name in precisions}
 
-    monkeypatch.setattr(products, "measure", measure)
-    monkeypatch.setattr(linear, "backends", backends.__getitem__)
-    return asked, rates, backends
+def taken(seconds_ago: float) -> None:
+    """The findings that are kept were."""
+    found = cache.recall(torch.get_num_threads())
+    assert found is not None
+    cache.keep(replace(found, taken=time.time() - seconds_ago), torch.get_num_threads())
+
+
+# ---- the choice ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("fp32", "bf16", "precision"),
     [(100.0, 114.0, "fp32"), (100.0, 115.0, "bf16"), (150.0, 24.0, "fp32"), (9.0, 0.0, "fp32")],
 )
-def test_auto_takes_bf16_only_where_it_wins_by_the_margin(measured, fp32, bf16, precision):
-    measured[1].update(fp32={"torch": 1.0, "onednn": fp32}, bf16={"torch": bf16})
+def test_auto_takes_bf16_only_where_it_wins_by_the_margin(machine, fp32, bf16, precision):
+    machine.rates.update(fp32=everywhere(torch=1.0, onednn=fp32), bf16=everywhere(torch=bf16))
     choice = products.choose()
     assert choice.precision == precision
     assert f"bf16 products reach {bf16:.0f} GFLOP/s (torch)" in choice.reason
@@ -46,13 +88,61 @@ def test_auto_takes_bf16_only_where_it_wins_by_the_margin(measured, fp32, bf16, 
     assert "from 1.15x on" in choice.reason
 
 
-def test_fastest_backend_of_each_dtype_is_taken(measured):
-    measured[1].update(bf16={"torch": 20.0, "native": 80.0})
-    assert products.choose().backends == {"float32": "onednn", "bfloat16": "native"}
+def test_auto_compares_the_time_of_the_same_work_at_every_shape(machine):
+    machine.rates["fp32"] = everywhere(onednn=100.0)
+    machine.rates["bf16"] = {"few rows": {"torch": 40.0}, "many rows": {"torch": 300.0}, "wide head": {"torch": 300.0}}
+    choice = products.choose()
+    assert choice.precision == "fp32"  # 3 / (1/40 + 1/300 + 1/300) = 95, though two of three shapes are faster
+    assert choice.gflops("bf16") == pytest.approx(94.7, abs=0.1)
+    assert choice.peak("bf16") == 300.0
+
+
+def test_fastest_backend_of_each_dtype_and_shape_is_taken(machine):
+    machine.backends["bf16"] = ("torch", "native")
+    machine.rates["bf16"] = {
+        "few rows": {"torch": 90.0, "native": 80.0}, "many rows": {"torch": 90.0, "native": 95.0},
+        "wide head": {"torch": 10.0},
+    }  # fmt: skip
+    choice = products.choose()
+    assert choice.backends == {
+        "float32": dict.fromkeys(linear.SHAPES, "onednn"),
+        "bfloat16": {"few rows": "torch", "many rows": "native", "wide head": "torch"},
+    }
+    assert "(few rows torch, many rows native, wide head torch)" in choice.reason
+    assert choice.lines() == [
+        "fp32: few rows onednn 200 GFLOP/s, many rows onednn 200 GFLOP/s, wide head onednn 200 GFLOP/s",
+        "bf16: few rows torch 90 GFLOP/s, many rows native 95 GFLOP/s, wide head torch 10 GFLOP/s",
+    ]
+
+
+def test_a_shape_that_there_was_no_time_for_goes_with_many_rows(machine, monkeypatch):
+    machine.rates["fp32"] = {"many rows": {"torch": 100.0, "onednn": 200.0}}
+    run = machine.run
+
+    def skip(*arguments):
+        report = run(*arguments)
+        report.skipped = ["few rows", "wide head"]
+        return report
+
+    monkeypatch.setattr(parent, "run", skip)
+    choice = products.choose()
+    assert set(choice.backends["float32"].values()) == {"onednn"}
+    assert choice.notes[0].startswith("taken under load (no time for few rows, no time for wide head)")
+
+
+def test_a_choice_is_applied_to_the_whole_process(machine):
+    machine.backends["bf16"] = ("torch", "native")
+    machine.rates["bf16"] = everywhere(native=80.0) | {"wide head": {"native": 1.0}}
+    machine.bad["torch's bf16 product"] = "gives wrong numbers: off by 1"
+    choice = products.choose()
+    choice.apply()
+    assert [linear.backend(torch.bfloat16, shape) for shape in linear.SHAPES] == ["native"] * 3
+    assert "torch" not in linear.backends(torch.bfloat16)
+    assert linear.backend(torch.float32, "wide head") == "onednn"
 
 
 @pytest.mark.parametrize("wish", ["fp32", "bf16", "fp16"])
-def test_wish_is_honoured_and_its_reason_says_what_was_measured(measured, wish):
+def test_wish_is_honoured_and_its_reason_says_what_was_measured(machine, wish):
     choice = products.choose(wish)
     assert choice.precision == wish
     assert choice.reason.startswith("as asked for; products measured: fp32 200 GFLOP/s (onednn), bf16 20 GFLOP/s")
@@ -60,21 +150,7 @@ def test_wish_is_honoured_and_its_reason_says_what_was_measured(measured, wish):
     assert choice.backends.keys() == {"float32", "bfloat16"}  # fp16 has no choice
 
 
-def test_fp16_is_measured_only_when_asked_for(measured):
-    products.choose()
-    products.choose("fp16")
-    products.choose("fp16")
-    assert measured[0] == [["fp32", "bf16"], ["fp32", "bf16", "fp16"]]
-
-
-def test_asking_for_fp16_changes_nothing_of_the_others(measured):
-    before = products.choose()
-    measured[1].update(fp32={"torch": 1.0, "onednn": 1.0}, bf16={"torch": 9.0})  # as on a busy machine
-    assert products.choose("fp16").rates == before.rates | {"fp16": {"torch": 5.0}}
-    assert products.choose().precision == before.precision
-
-
-def test_environment_says_what_auto_means_and_an_argument_wins(measured, monkeypatch):
+def test_environment_says_what_auto_means_and_an_argument_wins(machine, monkeypatch):
     monkeypatch.setenv("FULLSTRIDE_PRECISION", "bf16")
     assert products.choose().precision == "bf16"
     assert products.choose().reason.startswith("FULLSTRIDE_PRECISION=bf16; ")
@@ -84,141 +160,212 @@ def test_environment_says_what_auto_means_and_an_argument_wins(measured, monkeyp
         products.choose()
 
 
-def test_unknown_precision_is_refused(measured):
+def test_unknown_precision_is_refused(machine):
     with pytest.raises(ValueError, match=r"expected auto, fp32, bf16, fp16; got 'int8' \(as asked for\)"):
         products.choose("int8")
 
 
-def test_rates_are_measured_once(measured):
-    assert products.recall() is None
-    first = products.choose()
-    assert products.choose() == products.recall() == first
-    assert len(measured[0]) == 1
-
-
-def test_without_the_cache_rates_are_measured_each_time_and_not_kept(measured, folder):
-    products.choose(cache=False)
-    products.choose(cache=False)
-    assert len(measured[0]) == 2
-    assert not folder.exists()
-
-
-def test_rates_hold_for_one_machine_and_its_versions_only(measured, folder, monkeypatch, num_threads):
-    products.choose()
-    monkeypatch.setattr(products, "__version__", "9.9")
-    products.choose()
-    num_threads(torch.get_num_threads() + 1)
-    products.choose()
-    assert len(measured[0]) == 3
-    keys = list(json.loads((folder / "products.json").read_text()))
-    assert len(set(keys)) == 3
-    for part in (products.cpu.describe().model, products._native.isa(), "threads", torch.__version__, "fullstride 9.9"):
-        assert part in keys[-1]
-
-
-def test_backend_that_is_new_is_measured(measured):
-    products.choose()
-    measured[1]["fp32"]["native"] = 300.0
-    measured[2][torch.float32] = ("torch", "onednn", "native")
-    assert products.choose().backends["float32"] == "native"
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "[1, 2]", '{"KEY": 3}', '{"KEY": {"fp32": [1]}}', '{"KEY": {"fp32": {"torch": "fast"}}}',
-                '{"KEY": {"fp32": {"torch": NaN, "onednn": 1.0}, "bf16": {"torch": 1.0}}}', b"\xff\xfe\x00"]
-)  # fmt: skip
-def test_broken_cache_is_measured_anew(measured, folder, content):
-    folder.mkdir()
-    file = folder / "products.json"
-    content = content if isinstance(content, bytes) else content.replace("KEY", products._key()).encode()
-    file.write_bytes(content)
-    assert products.choose().precision == "fp32"
-    assert json.loads(file.read_text())[products._key()]["fp32"] == {"torch": 100.0, "onednn": 200.0}
-    assert [path.name for path in folder.iterdir()] == ["products.json"]
-
-
-def test_what_is_kept_for_other_conditions_stays(measured, folder):
-    folder.mkdir()
-    (folder / "products.json").write_text('{"another machine": {"fp32": {"torch": 1.0}}}')
-    products.choose()
-    assert json.loads((folder / "products.json").read_text())["another machine"] == {"fp32": {"torch": 1.0}}
-
-
-def test_cache_that_cannot_be_written_is_no_error(measured, folder):
-    folder.write_text("a file where the folder should be")
-    assert products.choose().precision == "fp32"
-    folder.unlink()
-    (folder / "products.json").mkdir(parents=True)  # nor replaced
-    assert products.choose().precision == "fp32"
-    assert [path.name for path in folder.iterdir()] == ["products.json"]
-
-
-@pytest.mark.parametrize(
-    ("environment", "place"),
-    [
-        ({"FULLSTRIDE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}, "/a/products.json"),
-        ({"XDG_CACHE_HOME": "/b"}, "/b/fullstride/products.json"),
-        ({"XDG_CACHE_HOME": "relative"}, "/h/.cache/fullstride/products.json"),
-        ({}, "/h/.cache/fullstride/products.json"),
-    ],
-)
-def test_place_of_the_cache(monkeypatch, environment, place):
-    for name in ("FULLSTRIDE_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in (environment | {"HOME": "/h"}).items():
-        monkeypatch.setenv(name, value)
-    assert str(products._file()) == place
+# ---- what does not work --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def small(monkeypatch, folder):
-    monkeypatch.setattr(products, "_SHAPES", ((3, 5, 7), (2, 9, 4)))
-    monkeypatch.setattr(products, "_SECONDS", 0.0)
+def fast(machine):
+    """bf16 would be taken."""
+    machine.backends["bf16"] = ("torch", "native")
+    machine.rates["bf16"] = everywhere(torch=900.0, native=800.0)
+    assert products.choose(use_cache=False).precision == "bf16"
+    return machine
 
 
-def test_every_backend_is_measured(small):
-    rates = products.measure(["fp32", "bf16", "fp16"])
-    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)):
-        assert rates[name].keys() == set(linear.backends(dtype))
+def test_a_library_that_dies_is_not_chosen_and_named(fast):
+    fast.bad["torch's bf16 product"] = "dies with SIGILL"
+    choice = products.choose()
+    assert choice.precision == "bf16"  # by our own products, and torch's other operations are fine
+    assert set(choice.backends["bfloat16"].values()) == {"native"}
+    assert verdicts.lines(choice.verdicts) == ["torch's bf16 product: dies with SIGILL here"]
 
 
-def test_measuring_leaves_no_trace(small):
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    before = linear.backend(torch.float32), linear.backend(torch.bfloat16)
-    torch.manual_seed(1)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        assert products.measure(["fp32", "bf16"])["fp32"]["torch"] >= 0
-    assert torch.equal(torch.rand(3), expected)
-    assert (linear.backend(torch.float32), linear.backend(torch.bfloat16)) == before
+@pytest.mark.parametrize("verdict", ["dies with SIGILL", "hangs: no result within 20 s", "gives wrong numbers: by 1"])
+def test_bf16_is_not_taken_where_an_operation_of_torch_s_would_end_the_training(fast, verdict, monkeypatch):
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    fast.bad["torch's bf16 convolution"] = verdict
+    choice = products.choose()
+    assert choice.precision == "fp32"
+    assert choice.reason.startswith(f"bf16 cannot be used here: torch's bf16 convolution: {verdict}")
+    with pytest.raises(ValueError, match=r"^precision: bf16 \(as asked for\) cannot be used here: torch's bf16 c") as e:
+        products.choose("bf16")
+    assert str(e.value).endswith("; or take fp32")
+    assert ("set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts" in str(e.value)) == ("SIGILL" in verdict)
+    assert "\n" not in str(e.value)
 
 
-def test_what_cannot_run_has_no_rate(small, monkeypatch):
-    def refuse(x, weight):
-        if x.dtype is torch.bfloat16:
-            raise RuntimeError("not here")
-        return x @ weight.t()
-
-    monkeypatch.setattr(linear, "linear", refuse)
-    assert set(products.measure(["fp32", "bf16"])["bf16"].values()) == {0.0}
+def test_an_operation_that_torch_refuses_is_left_to_whoever_calls_it(fast):
+    fast.bad["torch's bf16 LSTM"] = "refused by torch: not implemented"
+    choice = products.choose()
+    assert choice.precision == "bf16"
+    assert verdicts.lines(choice.verdicts) == ["torch's bf16 LSTM: refused by torch: not implemented"]
 
 
-def test_hopeless_candidate_is_called_only_as_often_as_it_takes_to_know(small, monkeypatch):
-    calls: list[tuple[torch.dtype, int]] = []
+def test_bf16_without_any_product_is_refused(fast):
+    fast.bad |= {"torch's bf16 product": "dies with SIGILL", "our bf16 product": "dies with SIGSEGV"}
+    assert products.choose().precision == "fp32"
+    with pytest.raises(ValueError, match=r"torch's bf16 product: dies with SIGILL here, our bf16 product: dies"):
+        products.choose("bf16")
 
-    def once(run):
-        run()
-        return 1.0 if calls[-1][0] is torch.bfloat16 else 0.01
 
-    def record(x, weight):
-        calls.append((x.dtype, x.shape[0]))
-        return x @ weight.t()
+def test_fp16_that_does_not_work_is_refused(machine):
+    machine.bad["torch's fp16 product"] = "refused by torch: no"
+    with pytest.raises(ValueError, match=r"fp16 \(as asked for\) cannot be used here: torch's fp16 product: refused"):
+        products.choose("fp16")
 
-    monkeypatch.setattr(products, "_once", once)
-    monkeypatch.setattr(linear, "linear", record)
-    monkeypatch.setattr(linear, "backends", lambda dtype: ("torch",))
-    monkeypatch.setattr(products, "_SHAPES", ((300, 500, 700), (200, 900, 400)))
-    rates = products.measure(["fp32", "bf16"])
-    assert [rows for dtype, rows in calls if dtype is torch.bfloat16] == [8, 300, 300]
-    assert len([rows for dtype, rows in calls if dtype is torch.float32 and rows == 200]) > 2
-    assert rates["bf16"]["torch"] == pytest.approx(6 * 300 * 500 * 700 / 1e9, abs=0.05)
+
+def test_what_is_condemned_is_never_tried_again(fast):
+    fast.bad["torch's bf16 product"] = "dies with SIGILL"
+    fast.spread = 0.5
+    products.choose()
+    taken(4000)
+    fast.bad.clear()
+    fast.spread = 0.0
+    choice = products.choose(renew=True)
+    assert choice.verdicts["torch's bf16 product"] == "dies with SIGILL"
+    assert fast.tried[-1] == []
+    assert "torch" not in choice.rates["bf16"]["few rows"]
+
+
+def test_a_cap_that_came_too_late_keeps_bf16_out(fast, monkeypatch):
+    monkeypatch.setattr(onednn, "is_late", lambda: True)
+    choice = products.choose()
+    assert choice.precision == "fp32"
+    assert "import fullstride first, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in choice.reason
+    choice.apply()
+    assert linear.backends(torch.bfloat16) == ("native",)
+    for wish in ("bf16", "fp16"):
+        with pytest.raises(ValueError, match="torch had multiplied before fullstride was imported: import fu"):
+            products.choose(wish)
+
+
+def test_without_a_child_process_it_is_torch_in_fp32(machine):
+    machine.trouble = "[Errno 11] Resource temporarily unavailable"
+    choice = products.choose()
+    assert choice.precision == "fp32"
+    assert choice.reason == (
+        "bf16 cannot be used here: it could not be tried in a child process ([Errno 11] Resource temporarily"
+        " unavailable); `fullstride info` tries it, too"
+    )
+    assert {name for by_shape in choice.backends.values() for name in by_shape.values()} == {"torch"}
+    assert products.choose("fp32").reason.startswith("as asked for; nothing was measured: [Errno 11]")
+    with pytest.raises(ValueError, match="it could not be tried in a child process"):
+        products.choose("bf16")
+    assert choice.gflops("fp32") == choice.peak("fp32") == 0.0
+    assert len(machine.asked) == 1  # one failure is enough for a process
+
+
+def test_the_next_process_tries_what_this_one_could_not(machine, monkeypatch):
+    machine.trouble = "no processes left"
+    products.choose()
+    machine.trouble = ""
+    monkeypatch.setattr(cache, "_here", {})
+    assert products.choose().gflops("fp32") == pytest.approx(200.0)
+
+
+def test_info_shows_a_wish_that_cannot_be_granted(fast, monkeypatch):
+    fast.bad["torch's bf16 convolution"] = "dies with SIGILL"
+    monkeypatch.setenv("FULLSTRIDE_PRECISION", "bf16")
+    for measure in (True, False):
+        choice = products.describe(measure)
+        assert choice is not None
+        assert choice.precision == "fp32"
+        assert "bf16 (FULLSTRIDE_PRECISION=bf16) cannot be used here" in choice.reason
+
+
+# ---- when it is measured -------------------------------------------------------------------------------------------
+
+
+def test_rates_are_measured_once(machine):
+    assert products.recall() is None
+    first = products.choose()
+    assert products.choose() == products.recall() == products.choose(renew=True) == first
+    assert len(machine.asked) == 1
+
+
+def test_without_the_cache_rates_are_measured_each_time_and_not_kept(machine, folder):
+    products.choose(use_cache=False)
+    products.choose(use_cache=False)
+    assert len(machine.asked) == 2
+    assert not folder.exists()
+
+
+def test_fp16_is_measured_only_when_asked_for(machine):
+    products.choose()
+    products.choose("fp16")
+    products.choose("fp16")
+    assert machine.asked == [["fp32", "bf16"], ["fp16"]]
+
+
+def test_asking_for_fp16_changes_nothing_of_the_others(machine):
+    before = products.choose()
+    machine.rates.update(fp32=everywhere(torch=1.0, onednn=1.0), bf16=everywhere(torch=9.0))  # as on a busy machine
+    assert products.choose("fp16").rates == before.rates | {"fp16": everywhere(torch=5.0)}
+    assert products.choose().precision == before.precision
+
+
+def test_backend_that_is_new_is_measured(machine):
+    products.choose()
+    machine.rates["fp32"] = everywhere(torch=100.0, onednn=200.0, native=300.0)
+    machine.backends["fp32"] = ("torch", "onednn", "native")
+    assert set(products.choose().backends["float32"].values()) == {"native"}
+    assert machine.tried[-1] == ["our fp32 product"]
+
+
+def test_rates_of_a_busy_machine_are_used_and_taken_again_later(machine, monkeypatch):
+    machine.spread = 0.5
+    choice = products.choose(renew=True)
+    assert choice.notes == ["taken under load (load 9.0 on 2 cores); will be taken again when the machine is quiet"]
+    products.choose(renew=True)
+    assert len(machine.asked) == 1  # not within the hour
+    taken(4000)
+    products.choose()
+    assert len(machine.asked) == 1  # not but by prepare()
+    monkeypatch.setattr(load, "is_high", lambda: True)
+    products.choose(renew=True)
+    assert len(machine.asked) == 1  # not while it is as busy
+    monkeypatch.setattr(load, "is_high", lambda: False)
+    machine.spread = 0.0
+    machine.rates["bf16"] = everywhere(torch=500.0)
+    choice = products.choose(renew=True)
+    assert (choice.precision, choice.notes) == ("bf16", [])
+    taken(4000)
+    products.choose(renew=True)
+    assert len(machine.asked) == 2  # a quiet minute is enough
+
+
+def test_rates_that_came_out_worse_again_do_not_replace_the_better_ones(machine):
+    machine.spread = 0.4
+    before = products.choose()
+    taken(4000)
+    machine.spread, machine.rates["fp32"] = 0.6, everywhere(torch=1.0, onednn=1.0)
+    assert products.choose(renew=True).rates == before.rates
+    products.choose(renew=True)
+    assert len(machine.asked) == 2  # and the hour begins anew
+
+
+def test_findings_that_could_not_be_kept_serve_this_process(machine, folder):
+    folder.write_text("a file where the folder should be")
+    assert products.choose().notes[0].startswith(f"not kept: {folder}/machine.json cannot be written (")
+    products.choose()
+    assert len(machine.asked) == 1
+
+
+def test_a_process_that_waited_for_another_takes_its_findings(machine, monkeypatch):
+    found = Findings({verdicts.product_name(p, b): "fine" for p in BACKENDS for b in BACKENDS[p]}, machine.rates, 1.0)
+
+    class Lock:
+        def __enter__(self):
+            cache.keep(found, torch.get_num_threads())  # by the other, while this one waits
+
+        def __exit__(self, *error):
+            pass
+
+    monkeypatch.setattr(cache, "lock", Lock)
+    assert products.choose().gflops("fp32") == pytest.approx(200.0)
+    assert machine.asked == []

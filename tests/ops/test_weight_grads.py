@@ -242,7 +242,7 @@ def test_a_backward_that_raises_leaves_nothing_behind():
 
 
 def test_an_error_in_the_worker_comes_out_of_backward(monkeypatch):
-    def fail(*args):
+    def fail(*args, **kwargs):
         raise ArithmeticError("on purpose")
 
     overlap_weight_grads(True)

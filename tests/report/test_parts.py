@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fullstride.report import comparison, gradients, headline, learning, resources, speed, surroundings
+from fullstride.report.run import Run
 
 from .runs import COMPARE, eval_row, event_row, make_run, rows, train_row
 
@@ -134,3 +135,20 @@ def test_events_are_told_in_words():
     cells = surroundings.events_section(make_run(rows())).tables[0].rows
     assert cells == [("0", "started"), ("20", "a new process went on from here"), ("40", "finished")]
     assert surroundings.describe(event_row(3, "layer_frozen", layer="a", seconds=1.0)) == "layer frozen: layer a"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "rows"),
+    [
+        (None, []),
+        ({"float32": "onednn"}, [("Products in float32", "onednn")]),  # as earlier versions wrote it
+        (
+            {"float32": {"few rows": "torch", "many rows": "native"}},
+            [("Products in float32", "few rows torch, many rows native")],
+        ),
+    ],
+)
+def test_who_multiplied_is_shown(recorded, rows):
+    section = surroundings.machine_section(Run(machine={"environment": {"products": recorded}}))
+    assert section is not None
+    assert [row for row in section.tables[0].rows if row[0].startswith("Products")] == rows

@@ -16,7 +16,8 @@ def rates(monkeypatch):
 
     def choose(wish):
         precision = "fp32" if wish == "auto" else wish
-        return products.Choice(precision, "why", {}, {name: {"torch": 100.0} for name in ("fp32", "bf16")})
+        rates = {name: {"few rows": {"torch": 100.0}} for name in ("fp32", "bf16")}
+        return products.Choice(precision, "why", {}, rates)
 
     monkeypatch.setattr(products, "choose", choose)
     monkeypatch.setattr(probe, "bandwidth", lambda mix, seconds: 10.0)

@@ -10,13 +10,14 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import compare_table, step, step_stock
 from .compare_table import Turns
 from .step_cases import STOCK_DEFAULT, Case
-from .step_process import Side
+from .step_process import Side, SideFailed
 
 if TYPE_CHECKING:
     from ..train.config import Config
@@ -78,46 +79,54 @@ def check(config: "Config", seconds: float) -> None:
 def measure(case: Case, folder: "Folder", seconds: float, best: bool, say: Say) -> tuple[step.Result, Turns]:
     peaks = step.measure_peaks()
     folder.provide(step_stock.MOST_TRIED + 1)  # and the first of _rounds()
+    failed: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         ours = step.start(f"fullstride {case.precisions[0]}", case.config(fullstride=case.precisions[0]), stack)
-        sides = [ours, step.start(STOCK_DEFAULT, case.config(), stack)]
-        trials: list[str] = []
+        default = step.try_start(STOCK_DEFAULT, case.config(), stack, failed)
+        sides, trials = [ours, default], list[str]()
         if best:
             say("")
-            fastest, trials = step_stock.find_best(case, sides[1], quick=False, stack=stack, say=say)
-            sides += [fastest] if fastest is not sides[1] else []
-        _level(sides)
-        rounds, turns = _rounds(sides, folder, seconds)
+            fastest, trials = step_stock.find_best(case, default, quick=False, stack=stack, say=say)
+            sides += [fastest] if fastest is not default else []
+        running = [side for side in sides if side is not None]
+        _level(running, failed)
+        rounds, turns = _rounds(running, folder, seconds, failed)
+        if ours not in running:
+            raise SideFailed(f"{ours.name}: {failed[ours.name]}")
         measured = [
-            step.summarise(side, list(answers), peaks, profile=None)
-            for side, answers in zip(sides, zip(*rounds, strict=True), strict=True)
+            step.summarise(side, [answers[side.name] for answers in rounds], peaks, profile=None) for side in running
         ]
-    count = len(measured[0].losses)
-    ratios = [ratio for ratio in step.ratios_of(case, measured) if best or ratio.peer == STOCK_DEFAULT]
-    return step.Result(case, measured, ratios, trials, count, step.differences(measured, count)), turns
+    result = step.to_result(case, measured, trials, None, failed)
+    ratios = [ratio for ratio in result.ratios if best or ratio.peer == STOCK_DEFAULT]
+    return replace(result, ratios=ratios), turns
 
 
-def _level(sides: Sequence[Side]) -> None:
+def _level(sides: list[Side], failed: dict[str, str]) -> None:
     """Lets all get to the same step: trials have taken some of them further."""
     most = max(len(side.losses) for side in sides)
-    for side in sides:
+
+    def catch_up(side: Side) -> None:
         if len(side.losses) < most:
             side.run(most - len(side.losses))
             side.rest()
 
+    step.each(sides, failed, catch_up)
 
-def _rounds(sides: Sequence[Side], folder: "Folder", seconds: float) -> tuple[list[list[dict[str, Any]]], Turns]:
-    """The answers of the sides, round by round, until the time is spent."""
-    first = [answer["seconds"][0] for answer in step.take_turns(sides, 1)]
+
+def _rounds(
+    sides: list[Side], folder: "Folder", seconds: float, failed: dict[str, str]
+) -> tuple[list[dict[str, dict[str, Any]]], Turns]:
+    """The answers of the sides by name, round by round, until the time is spent."""
+    first = [answer["seconds"][0] for answer in step.take_turns(sides, 1, failed).values()]
     steps = _steps_of_turn(first, folder.bytes_of_step, seconds)
-    rounds: list[list[dict[str, Any]]] = []
+    rounds: list[dict[str, dict[str, Any]]] = []
     spent = 0.0
     while len(rounds) < _FEWEST_ROUNDS or spent + spent / len(rounds) <= seconds:
         done = len(sides[0].losses)
         folder.forget(done)
         folder.provide(done + steps)
-        rounds.append(step.take_turns(sides, steps))
-        spent += sum(sum(answer["seconds"]) for answer in rounds[-1])
+        rounds.append(step.take_turns(sides, steps, failed))
+        spent += sum(sum(answer["seconds"]) for answer in rounds[-1].values())
     return rounds, Turns(len(rounds), steps, spent)
 
 

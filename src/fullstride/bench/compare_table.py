@@ -38,7 +38,8 @@ def lines(content: Mapping[str, Any], result: Result) -> list[str]:
     sides = step_table.lines(result)
     turns = Turns(**content["turns"])
     measured = f"  measured {turns.seconds:.1f} s of steps: {turns.rounds} rounds, {turns.steps} a turn"
-    return [*sides, *_losses(result), measured, *(f"  {note}" for note in content["notes"])]
+    notes = [note for note in content["notes"] if note not in _failures(result)]  # those have a line in the table
+    return [*sides, *_losses(result), measured, *(f"  {note}" for note in notes)]
 
 
 def _losses(result: Result) -> list[str]:
@@ -70,7 +71,8 @@ def as_json(conditions: Mapping[str, Any], config: "Config", result: Result, tur
         ],
         "loss_differences": {name: step_table.finite(value) for name, value in result.loss_differences.items()},
         "trials": result.trials,
-        "notes": _notes(conditions, config, result),
+        "failed": result.failed,
+        "notes": [*_failures(result), *_notes(conditions, config, result)],
     }
 
 
@@ -92,6 +94,10 @@ def _side(side: Measured) -> dict[str, Any]:
         "explanation": side.facts["explanation"],
         "losses": [step_table.finite(loss) for loss in side.losses],  # of every step from the first on
     }  # fmt: skip
+
+
+def _failures(result: Result) -> list[str]:
+    return [f"{name}: {why}" for name, why in result.failed.items()]
 
 
 def _notes(conditions: Mapping[str, Any], config: "Config", result: Result) -> list[str]:

@@ -9,8 +9,8 @@ the same data from the same weights.
 import contextlib
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import step_stock
@@ -79,6 +79,7 @@ class Result:
     num_losses: int  # steps that all sides took: their losses are compared
     loss_differences: dict[str, float]  # side -> the largest to stock default in one of these steps, relative
     memory: "Memory | None" = None
+    failed: dict[str, str] = field(default_factory=dict)  # side -> why there are no figures of it
 
 
 def run(
@@ -99,17 +100,27 @@ def measure_peaks() -> dict[str, float | None]:
 
 
 def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str, float | None], say: Say) -> Result:
+    failed: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
-        sides = [start(f"fullstride {wish}", case.config(fullstride=wish), stack) for wish in case.precisions]
-        default = start(STOCK_DEFAULT, case.config(), stack)
+        names = {f"fullstride {wish}": case.config(fullstride=wish) for wish in case.precisions}
+        sides = [try_start(name, config, stack, failed) for name, config in names.items()]
+        default = try_start(STOCK_DEFAULT, case.config(), stack, failed)
         best, trials = step_stock.find_best(case, default, quick, stack, say)
         sides += [default] if best is default else [default, best]
-        answers = _rounds(sides, rounds, quick)
-        profiles = {side.name: side.profile() for side in sides if profile}
-        measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name)) for side in sides]
-    memory = compare_memory(case, {side.name: side.peaks for side in sides}) if case.bf16_memory else None
+        running = [side for side in sides if side is not None]
+        answers = _rounds(running, rounds, quick, failed)
+        profiles = each(running, failed, Side.profile) if profile else {}
+        measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name)) for side in running]
+    memory = compare_memory(case, {side.name: side.peaks for side in running}) if case.bf16_memory else None
+    return to_result(case, measured, trials, memory, failed)
+
+
+def to_result(
+    case: Case, measured: list[Measured], trials: list[str], memory: Memory | None, failed: dict[str, str]
+) -> Result:
     count = min(len(side.losses) for side in measured)
-    return Result(case, measured, ratios_of(case, measured), trials, count, differences(measured, count), memory)
+    ratios, different = ratios_of(case, measured), differences(measured, count)
+    return Result(case, measured, ratios, trials, count, different, memory, failed)
 
 
 def compare_memory(case: Case, peaks: dict[str, list[int]]) -> Memory:
@@ -132,24 +143,49 @@ def start(name: str, config: dict[str, Any], stack: contextlib.ExitStack) -> Sid
     return side
 
 
-def _rounds(sides: list[Side], rounds: int, quick: bool) -> dict[str, list[dict[str, Any]]]:
+def try_start(name: str, config: dict[str, Any], stack: contextlib.ExitStack, failed: dict[str, str]) -> Side | None:
+    """start(), or None and a word in `failed`: the other sides go on without it."""
+    try:
+        return start(name, config, stack)
+    except SideFailed as error:
+        failed[name] = str(error).removeprefix(f"{name}: ")
+        return None
+
+
+def each(sides: list[Side], failed: dict[str, str], do: Callable[[Side], Any]) -> dict[str, Any]:
+    """What do(side) gives, by name. A side that fails leaves the list; SideFailed if none is left."""
+    answers = {}
+    for side in list(sides):
+        try:
+            answers[side.name] = do(side)
+        except SideFailed as error:
+            failed[side.name] = str(error).removeprefix(f"{side.name}: ")
+            sides.remove(side)
+    if not sides:
+        raise SideFailed("no side could be measured: " + ", ".join(f"{name}: {why}" for name, why in failed.items()))
+    return answers
+
+
+def _rounds(sides: list[Side], rounds: int, quick: bool, failed: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
     """The answers of each side, one a round. Every side takes the same number of steps in a turn."""
     answers: dict[str, list[dict[str, Any]]] = {side.name: [] for side in sides}
-    first = [answer["seconds"][0] for answer in take_turns(sides, 1)]
+    first = [answer["seconds"][0] for answer in take_turns(sides, 1, failed).values()]
     steps = 1 if quick else min(_MOST_STEPS, math.ceil(TURN / min(first)))
     for _ in range(rounds):
-        for side, answer in zip(sides, take_turns(sides, steps), strict=True):
-            answers[side.name].append(answer)
+        for name, answer in take_turns(sides, steps, failed).items():
+            answers[name].append(answer)
     return answers
 
 
-def take_turns(sides: Sequence[Side], steps: int) -> list[dict[str, Any]]:
+def take_turns(sides: list[Side], steps: int, failed: dict[str, str]) -> dict[str, dict[str, Any]]:
     """One round: each side takes so many steps while the others rest."""
-    answers = []
-    for side in sides:
-        answers.append(side.run(steps))
+
+    def turn(side: Side) -> dict[str, Any]:
+        answer = side.run(steps)
         side.rest()
-    return answers
+        return answer
+
+    return each(sides, failed, turn)
 
 
 def summarise(
@@ -177,11 +213,12 @@ def summarise(
 def ratios_of(case: Case, sides: list[Measured]) -> list[Ratio]:
     ours = [side for side in sides if side.name.startswith("fullstride")]
     stock = [side for side in sides if side not in ours]
+    peers = [(STOCK_DEFAULT, side) for side in stock if side.name == STOCK_DEFAULT]
+    if stock:  # the best of the rounds: a trial is short, and the default may turn out to be the faster one after all
+        peers.append((STOCK_BEST, min(stock, key=lambda peer: peer.timing.median)))
     ratios = []
     for side in ours:
         targets = case.targets.get(side.name.removeprefix("fullstride "), {})
-        # The best of the rounds: a trial is short, and the default may turn out to be the faster one after all.
-        peers = [(STOCK_DEFAULT, stock[0]), (STOCK_BEST, min(stock, key=lambda peer: peer.timing.median))]
         ratios += [
             Ratio(side.name, kind, peer.name, side.timing.ratio_to(peer.timing), targets.get(kind))
             for kind, peer in peers
@@ -191,8 +228,10 @@ def ratios_of(case: Case, sides: list[Measured]) -> list[Ratio]:
 
 def differences(sides: list[Measured], count: int) -> dict[str, float]:
     """Side -> the largest difference of its loss to that of stock as it comes in one of the first steps, relative."""
-    default = next(side for side in sides if side.name == STOCK_DEFAULT).losses[:count]
-    found = {}
+    default = next((side.losses[:count] for side in sides if side.name == STOCK_DEFAULT), [])
+    found: dict[str, float] = {}
+    if not default:
+        return found
     for side in sides:
         if side.name != STOCK_DEFAULT:
             pairs = zip(side.losses, default, strict=False)

@@ -4,12 +4,15 @@ import json
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from ..machine import onednn
 
 _SCRIPT = Path(__file__).with_name("step_side.py")
 _OURS = re.compile(r"FULLSTRIDE_|THP_MEM_ALLOC_ENABLE$|GLIBC_TUNABLES$|MALLOC_")
@@ -22,6 +25,16 @@ class SideFailed(ChildProcessError):
 
 class SideLate(SideFailed):
     """A side did not answer in the time it was given."""
+
+
+class SideDied(SideFailed):
+    """The process of a side was ended by what it computed."""
+
+
+_DEATHS = {
+    signal.SIGILL: "illegal instruction on this CPU", signal.SIGFPE: "floating-point exception",
+    signal.SIGSEGV: "segmentation fault", signal.SIGBUS: "bus error", signal.SIGABRT: "aborted",
+}  # fmt: skip
 
 
 class Side:
@@ -101,6 +114,9 @@ class Side:
 
     def _failed(self) -> SideFailed:
         code = self._process.wait()
+        death = _DEATHS.get(-code)  # type: ignore[call-overload]
+        if death:
+            return SideDied(f"{self.name}: {death}")
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -108,8 +124,8 @@ class Side:
 
 
 def stock_environment() -> dict[str, str]:
-    """The environment as if this package were not there."""
-    return {name: value for name, value in os.environ.items() if not _OURS.match(name)}
+    """The environment as if this package were not there: without its settings, and without its cap on oneDNN."""
+    return {name: value for name, value in onednn.user_environment().items() if not _OURS.match(name)}
 
 
 def our_environment() -> dict[str, str]:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 
 from .step_cases import STOCK_BEST, Case
-from .step_process import Side, SideFailed, SideLate
+from .step_process import Side, SideDied, SideFailed, SideLate
 
 WARM_UP = 2  # steps: the first meets new pages and makes the optimizer's state
 _HOPELESS = 3.0  # times slower than the best so far: not tried further
@@ -17,18 +17,29 @@ _COMPILE_LIMIT = 900.0  # seconds that torch.compile may take
 Say = Callable[[str], object]
 
 
-def find_best(case: Case, default: Side, quick: bool, stack: contextlib.ExitStack, say: Say) -> tuple[Side, list[str]]:
-    """The fastest side, which stays open, and what became of every combination."""
-    best, best_seconds = default, _trial(default, best=_COMPILE_LIMIT, compiled=False)
-    outcomes = [f"as it comes: {best_seconds * 1e3:.4g} ms"]
+def find_best(
+    case: Case, default: Side | None, quick: bool, stack: contextlib.ExitStack, say: Say
+) -> tuple[Side | None, list[str]]:
+    """The fastest side, which stays open, and what became of every combination.
+
+    default: None if it could not even be started as it comes. Then there may be no best, either.
+    """
+    best, best_seconds, outcome = default, _COMPILE_LIMIT, "failed"
+    if default is not None:
+        try:
+            best_seconds = _trial(default, best=_COMPILE_LIMIT, compiled=False)
+            outcome = f"{best_seconds * 1e3:.4g} ms"
+        except SideFailed as error:
+            best, outcome = None, str(error).partition(": ")[2]
+    outcomes = [f"as it comes: {outcome}"]
     say(f"  stock PyTorch {outcomes[-1]}")
-    slow_bf16 = False
+    bad_bf16 = ""
     for compiled, autocast, fused in itertools.islice(itertools.product([False, True], repeat=3), 1, None):
         name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), (autocast, fused, compiled)))
         if compiled and quick:
             outcome = "left out by --quick"
-        elif autocast and slow_bf16:  # neither of the other two makes a product faster
-            outcome = "not tried: bf16 is too slow here"
+        elif autocast and bad_bf16:  # neither of the other two makes a product faster, or legal
+            outcome = f"not tried: bf16 {bad_bf16} here"
         else:
             side = None
             try:
@@ -41,7 +52,10 @@ def find_best(case: Case, default: Side, quick: bool, stack: contextlib.ExitStac
                     best, best_seconds, side = side, seconds, best
             except SideFailed as error:
                 outcome, slow = str(error).partition(": ")[2], isinstance(error, SideLate)
-            slow_bf16 |= autocast and slow
+                if autocast and not compiled and isinstance(error, SideDied):
+                    bad_bf16 = "dies"
+            if autocast and slow:
+                bad_bf16 = "is too slow"
             if side and side is not default:
                 side.close()  # the one that is not the best any more, or never was
         outcomes.append(f"{name}: {outcome}")

@@ -27,12 +27,14 @@ def lines(result: Result) -> list[str]:
         f" {'of peak':>9} {'loss':>8}",
     ]
     text += [_side(side, result.num_losses) for side in result.sides]
+    text += [f"  {name:<44} {why}" for name, why in result.failed.items()]
     text += [f"  {ratio.ours}: {_ratio(ratio)}" for ratio in result.ratios]
     differences = ", ".join(f"{name} {difference:.1e}" for name, difference in result.loss_differences.items())
-    text.append(
-        f"  losses of the same {result.num_losses} steps, largest difference to {STOCK_DEFAULT}: {differences}"
-        + (" (every side draws its own dropout)" if first["dropout"] else "")
-    )
+    if differences:
+        text.append(
+            f"  losses of the same {result.num_losses} steps, largest difference to {STOCK_DEFAULT}: {differences}"
+            + (" (every side draws its own dropout)" if first["dropout"] else "")
+        )
     text += _memory(result.memory) if result.memory else []
     for side in result.sides:
         if side.profile:
@@ -46,13 +48,14 @@ def missed(results: Sequence[Result]) -> list[str]:
     for result in results:
         title = result.case.title
         found += [f"{title}: {ratio.ours}: {_ratio(ratio)}" for ratio in result.ratios if ratio.met is False]
-        stock = next(side for side in result.sides if side.name == STOCK_DEFAULT)
+        found += [f"{title}: {name}: {why}" for name, why in result.failed.items() if name.startswith("fullstride")]
+        stock = next((side for side in result.sides if side.name == STOCK_DEFAULT), None)
         for side in result.sides if result.case.targets else ():
             if not side.name.startswith("fullstride"):
                 continue
             if side.faults >= MOST_FAULTS:
                 found.append(f"{title}: {side.name}: {side.faults:.0f} page faults a step, target below {MOST_FAULTS}")
-            if side.peak_bytes >= stock.peak_bytes:
+            if stock and side.peak_bytes >= stock.peak_bytes:
                 held = f"{side.peak_bytes >> 20} MiB at most, target below {stock.name}'s {stock.peak_bytes >> 20}"
                 found.append(f"{title}: {side.name}: {held}")
         if result.case.targets and result.memory and _above(result.memory):
@@ -75,7 +78,7 @@ def as_json(conditions: Mapping[str, Any], results: Sequence[Result]) -> dict[st
             "model": result.case.model, "batch": result.case.batch, "accumulate": result.case.accumulate,
             "sides": sides, "ratios": ratios, "trials": result.trials, "num_losses": result.num_losses,
             "loss_differences": {name: finite(value) for name, value in result.loss_differences.items()},
-            "memory": asdict(result.memory) if result.memory else None,
+            "memory": asdict(result.memory) if result.memory else None, "failed": result.failed,
         })  # fmt: skip
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
 

@@ -11,7 +11,9 @@ collect() gives, all sizes in bytes:
     memory      total, limit (by cgroup, null: none), huge_pages, allocator, resident, peak, status (lines)
     kernels     library (null: none), isas (variant -> whether it runs here), isa (the one chosen)
     torch       version, blas, onednn, cpu_capability, openmp (runtimes mapped), threads
-    products    precision that "auto" takes, reason, backends, rates (see products.py); null when not measured yet
+    products    precision that "auto" takes, reason, backends, rates, verdicts, notes (see products.py); null when not
+                measured yet
+    onednn      what limits it, and why; empty when nothing does
     measured    gflops (by precision), gigabytes_per_second (by mix: see probe.py); absent when not asked for
 """
 
@@ -24,8 +26,9 @@ from typing import Any
 import torch
 
 from .. import __version__, _native, _source
-from . import cpu, memory, probe, products
+from . import cpu, memory, onednn, probe, products
 from .memory import as_size
+from .trials import verdicts
 
 
 def collect(measure: bool = True) -> dict[str, Any]:
@@ -55,7 +58,8 @@ def collect(measure: bool = True) -> dict[str, Any]:
             "openmp": openmp_runtimes(), "threads": torch.get_num_threads(),
         },
     }  # fmt: skip
-    choice = products.choose() if measure else products.recall()
+    facts["onednn"] = onednn.describe()
+    choice = products.describe(measure)
     facts["products"] = None if choice is None else asdict(choice)
     if measure:
         facts["measured"] = {
@@ -118,13 +122,25 @@ def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("kernels", _kernels(kernels)),
         ("torch", f"{engine['version']}, BLAS {engine['blas']}, oneDNN {engine['onednn']}, {engine['cpu_capability']}"),
         ("", f"{engine['threads']} threads, OpenMP {', '.join(Path(x).name for x in engine['openmp']) or 'unknown'}"),
+        *([("", facts["onednn"])] if facts["onednn"] else []),
     ]
     choice = facts["products"]
     unknown = "not measured on this machine yet; leave --no-measure out"
     lines.append(("precision", f"auto takes {choice['precision']}: {choice['reason']}" if choice else unknown))
+    lines += _products(products.Choice(**choice)) if choice else []
     if "measured" in facts:
         lines += _measured(facts["measured"])
     return lines
+
+
+def _products(choice: products.Choice) -> list[tuple[str, str]]:
+    lines = [*choice.lines(), *(f"rates {note}" for note in choice.notes)]
+    bad = verdicts.lines(choice.verdicts)
+    tried = [*bad, f"{len(choice.verdicts) - len(bad)} of {len(choice.verdicts)} candidates are fine"]
+    return [
+        *(("" if i else "products", line) for i, line in enumerate(lines)),
+        *(("" if i else "tried", line) for i, line in enumerate(tried)),
+    ]
 
 
 def _measured(measured: dict[str, Any]) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .. import _native
 from . import cpu
+from .trials.verdicts import FINE, operation_name, product_name
 
 MIXES = ("read", "write", "update")
 _DEFAULT_CACHE = 32 << 20  # bytes, where the machine does not tell
@@ -58,9 +59,14 @@ def stream(mix: str) -> Stream:
 
 
 def products(seconds: float = 0.15) -> dict[str, float]:
-    """GFLOP/s of square matrix products by precision. What this torch cannot multiply is left out."""
-    rates = {}
+    """GFLOP/s of square matrix products by precision. What this torch cannot multiply is left out, and what was not
+    found to work in a child process is not tried in this one."""
+    from . import products
+
+    verdicts, rates = products.choose("fp32").verdicts, {}
     for name, make in _PRODUCTS.items():
+        if name != "fp32" and verdicts.get(_NAMES[name]) != FINE:
+            continue
         try:
             rates[name] = _product_rate(make, seconds)
         except (RuntimeError, AttributeError, NotImplementedError):
@@ -145,6 +151,10 @@ def _int8(size: int) -> Callable[[], object]:
 
 
 _PRODUCTS = {"fp32": _fp32, "fp32_onednn": _fp32_onednn, "bf16": _bf16, "int8": _int8}
+_NAMES = {  # of the trials
+    "fp32_onednn": product_name("fp32", "onednn"), "bf16": product_name("bf16", "torch"),
+    "int8": operation_name("int8", "product"),
+}  # fmt: skip
 
 
 def _best(run: Callable[[], object], seconds: float) -> float:

@@ -1,148 +1,185 @@
 """Which precision and which library multiply fastest here, measured with the products of training.
 
 A linear layer costs three products a step, forward and backward: x W^T, g W and g^T x. They are timed as ops/linear.py
-computes them, for each dtype and each of its backends, best of several calls in turns, in about two seconds. The rates
-are cached by CPU, kernels, threads and versions. From them come the backend of each dtype, simply the fastest, and what
-precision "auto" means: bf16 where its best products are at least 1.15 times as fast as the best in fp32, else fp32.
-Less would not pay for the rounding. A precision that is asked for is taken, and the reason says what was measured.
+computes them, for each dtype, each of its backends and each kind of shape, in a child process (trials/), which first
+tries whether they work at all. The findings are cached (cache.py). From them come the backend of each dtype and shape,
+simply the fastest, and what precision "auto" means: bf16 where its best products are at least 1.15 times as fast as the
+best in fp32, as a mean over the shapes of the time that the same work takes, else fp32. Less would not pay for the
+rounding. A precision that is asked for is taken, and the reason says what was measured; one that would end or falsify
+the training is refused.
 
-Environment: `FULLSTRIDE_PRECISION` is what "auto" means instead. `FULLSTRIDE_CACHE` is the folder of the cache, else
-$XDG_CACHE_HOME/fullstride or ~/.cache/fullstride. Deleting products.json there means measuring anew.
+Findings that were taken while others used the machine are used and taken again later, by a prepare() that meets it
+quiet, at most once an hour. A candidate that died, hung or was wrong is not tried again.
+
+Environment: `FULLSTRIDE_PRECISION` is what "auto" means instead.
 """
 
-import contextlib
-import json
-import math
 import os
-import tempfile
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from .. import __version__, _native
+from .. import _native
 from ..ops import linear
-from . import cpu
+from . import cache, load, onednn
+from .cache import Findings
+from .trials import parent, verdicts
+from .trials.parent import Rates
 
 MARGIN = 1.15
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-_SHAPES = ((512, 768, 768), (128, 2048, 2048))  # rows, in, out: a transformer's and an MLP's
-_LEAST_TURNS, _MOST_TURNS, _SECONDS = 3, 10, 0.6  # at one shape
-# A candidate is given up if the better of two calls took so many times the best one's, and long enough that this was
-# not the compiling of a first call: bf16 without its instructions, fp16 nearly everywhere.
-_HOPELESS, _HOPELESS_SECONDS = 4.0, 0.1
-
-Rates = dict[str, dict[str, float]]
-"""GFLOP/s by precision and backend; 0 for one that cannot run."""
+_CHOSEN = ("fp32", "bf16")  # have several backends
+_INT8 = verdicts.operation_name("int8", "product")
+_AGAIN = 3600.0  # seconds until findings of a busy machine are taken again
 
 
 @dataclass(frozen=True)
 class Choice:
     precision: str  # "fp32", "bf16" or "fp16"
     reason: str
-    backends: dict[str, str]  # of ops/linear.py, by the name of the torch dtype
+    backends: dict[str, dict[str, str]]  # of ops/linear.py, by the name of the torch dtype and shape
     rates: Rates
+    verdicts: dict[str, str] = field(default_factory=dict)  # by candidate: see trials/verdicts.py
+    notes: list[str] = field(default_factory=list)  # on how good the rates are
+
+    def gflops(self, precision: str) -> float:
+        """What the best products reach, as a mean over the shapes; 0 where nothing was measured."""
+        return _reached(self.rates.get(precision, {}))
+
+    def peak(self, precision: str) -> float:
+        """What the best product reaches at the shape that suits it best; 0 where nothing was measured."""
+        rates = self.rates.get(precision, {}).values()
+        return max((rate for by_backend in rates for rate in by_backend.values()), default=0.0)
+
+    def apply(self) -> None:
+        """Lets the whole process multiply so."""
+        linear.exclude(_excluded(self.verdicts))
+        for dtype, by_shape in self.backends.items():
+            for shape, name in by_shape.items():
+                if name in linear.backends(getattr(torch, dtype)):
+                    linear.set_backend(getattr(torch, dtype), name, shape)
+
+    def lines(self) -> list[str]:
+        """Who multiplies what, and how fast, for people."""
+        text = []
+        for precision in _CHOSEN:
+            rates = self.rates.get(precision, {})
+            chosen = self.backends[_name(precision)]
+            parts = [
+                f"{shape} {name}" + (f" {rates[shape][name]:.0f} GFLOP/s" if name in rates.get(shape, {}) else "")
+                for shape, name in chosen.items()
+            ]
+            text.append(f"{precision}: {', '.join(parts)}")
+        return text
 
 
-def choose(wish: str = "auto", cache: bool = True) -> Choice:
-    """What to train in: `wish`, unless it is "auto". `cache`: take rates measured before, and keep new ones."""
+def choose(wish: str = "auto", use_cache: bool = True, renew: bool = False) -> Choice:
+    """What to train in: `wish`, unless it is "auto". ValueError if that cannot be used here.
+
+    use_cache: take what was found before, and keep what is new. renew: take what a busy machine gave again, if it is
+    time for that.
+    """
     wish, why = _wished(wish)
-    precisions = ["fp32", "bf16"] + ["fp16"] * (wish == "fp16")
-    rates = _recall() if cache else {}
-    missing = [precision for precision in precisions if not _complete(precision, rates)]
-    if missing:
-        # fp32 is in every run: rates from different times are not to be compared. fp16 is compared with nothing, and
-        # must not replace the rates of a quiet machine, and so what "auto" means, by those of a busy one.
-        found = measure(precisions)
-        rates = found | rates | {"fp16": found["fp16"]} if missing == ["fp16"] else rates | found
-        if cache:
-            _keep(rates)
-    return _decide(wish, why, rates)
+    findings, notes = _find(["fp32", "bf16"] + ["fp16"] * (wish == "fp16"), use_cache, renew)
+    return _decide(wish, why, findings, notes)
 
 
 def recall() -> Choice | None:
     """What choose() would say, if it need not measure."""
-    rates = _recall()
-    return _decide(*_wished("auto"), rates) if all(_complete(name, rates) for name in ("fp32", "bf16")) else None
+    found = cache.recall(torch.get_num_threads())
+    return _decide(*_wished("auto"), found, []) if found is not None and _complete(found, _CHOSEN) else None
 
 
-def measure(precisions: Collection[str]) -> Rates:
-    """GFLOP/s of the three products of a linear layer. Leaves random numbers and backends as they were."""
-    candidates = [
-        _Candidate(name, backend) for name in precisions for backend in linear.backends(_DTYPES[name])
-    ]  # fmt: skip
-    before = {dtype: linear.backend(dtype) for dtype in (torch.float32, torch.bfloat16)}
+def describe(measure: bool = True) -> Choice | None:
+    """For people to see: what "auto" means. If FULLSTRIDE_PRECISION asks for what cannot be, the reason says so."""
     try:
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
-            for shape in _SHAPES:
-                _race([candidate for candidate in candidates if not candidate.hopeless], shape)
-    finally:
-        for dtype, backend in before.items():
-            linear.set_backend(dtype, backend)
-    return {
-        name: {candidate.backend: candidate.rate for candidate in candidates if candidate.precision == name}
-        for name in precisions
-    }  # fmt: skip
+        return choose() if measure else recall()
+    except ValueError as error:
+        return replace(choose("fp32"), reason=str(error))
 
 
-class _Candidate:
-    def __init__(self, precision: str, backend: str) -> None:
-        self.precision, self.backend = precision, backend
-        self.hopeless = False
-        self.best: dict[tuple[int, int, int], float] = {}  # seconds by shape
-
-    @property
-    def rate(self) -> float:
-        seconds = sum(self.best.values())
-        operations = sum(6 * rows * ins * outs for rows, ins, outs in self.best)
-        return round(operations / seconds / 1e9, 1) if seconds else 0.0
-
-    def products(self, shape: tuple[int, int, int]) -> Callable[[], object]:
-        rows, ins, outs = shape
-        dtype, generator = _DTYPES[self.precision], torch.Generator("cpu").manual_seed(0)
-
-        def random(*sizes: int) -> torch.Tensor:
-            return torch.randn(sizes, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
-
-        x, weight, dy = random(rows, ins).requires_grad_(), random(outs, ins).requires_grad_(), random(rows, outs)
-
-        def run() -> object:
-            if dtype is not torch.float16:  # which is torch's own
-                linear.set_backend(dtype, self.backend)
-            return torch.autograd.grad(linear.linear(x, weight), (x, weight), dy)
-
-        return run
+def measure(precisions: Collection[str], known: Mapping[str, str] | None = None) -> Findings:
+    """Tries everything of which no verdict is known, then races these precisions, in a child process."""
+    known = known or {}
+    backends = {name: linear.built(dtype) for name, dtype in _DTYPES.items()}
+    candidates = [verdicts.product_name(name, backend) for name in backends for backend in backends[name]]
+    candidates += [verdicts.operation_name("bf16", operation) for operation in verdicts.OPERATIONS] + [_INT8]
+    racers = [(name, backend) for name in precisions for backend in backends[name]]
+    racers = [racer for racer in racers if known.get(verdicts.product_name(*racer), verdicts.FINE) == verdicts.FINE]
+    watch, isa = load.Watch(), _native.isa()
+    report = parent.run(
+        [name for name in candidates if name not in known], racers, torch.get_num_threads(),
+        {"FULLSTRIDE_NATIVE": "0"} if isa == "torch" else {"FULLSTRIDE_ISA": isa},
+    )  # fmt: skip
+    found = dict(known) | report.verdicts
+    unsettled = [f"no time for {shape}" for shape in report.skipped]
+    unsettled += [f"{name} {verdict}" for name, verdict in found.items() if not verdicts.is_settled(verdict)]
+    busy = ", ".join(filter(None, [watch.busy(report.spread), *unsettled]))
+    return Findings(found, report.rates, time.time(), busy, report.spread, report.trouble)
 
 
-def _race(candidates: list[_Candidate], shape: tuple[int, int, int]) -> None:
-    """Times the candidates at one shape, and marks those that need not be timed again."""
-    runs = {}
-    for candidate in candidates:
-        try:
-            candidate.products((8, 8, 8))()  # what a library does once in a process took MKL a second
-            run = candidate.products(shape)
-            candidate.best[shape] = min(_once(run), _once(run))
-            runs[candidate] = run
-        except (RuntimeError, NotImplementedError):  # this torch cannot multiply this dtype
-            candidate.hopeless, candidate.best = True, {}
-    for candidate in list(runs):
-        slow = candidate.best[shape] > _HOPELESS * min(other.best[shape] for other in runs)
-        if slow and candidate.best[shape] > _HOPELESS_SECONDS:
-            candidate.hopeless = True
-            del runs[candidate]
-    deadline = time.perf_counter() + _SECONDS
-    for turn in range(_MOST_TURNS):
-        for candidate, run in runs.items():
-            if turn < _LEAST_TURNS or time.perf_counter() < deadline:
-                candidate.best[shape] = min(candidate.best[shape], _once(run))
+# ---- what is known, and what is to be found out -------------------------------------------------------------------
 
 
-def _once(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def _find(precisions: Collection[str], use_cache: bool, renew: bool) -> tuple[Findings, list[str]]:
+    """The findings, and what is to be said of them."""
+    if not use_cache:
+        return measure(precisions), []
+    threads = torch.get_num_threads()
+
+    def recall_settled() -> Findings | None:
+        found = cache.recall(threads)
+        settled = found is not None and _complete(found, precisions) and not (renew and _is_due(found))
+        return found if settled else None
+
+    found = recall_settled()
+    if found is not None:
+        return found, []
+    with cache.lock():
+        found = recall_settled()  # another process may have measured meanwhile
+        if found is not None:
+            return found, []
+        found = _update(cache.recall(threads), precisions)
+        trouble = cache.keep(found, threads)
+    return found, [f"not kept: {trouble}"] if trouble else []
+
+
+def _update(old: Findings | None, precisions: Collection[str]) -> Findings:
+    if old is None:
+        return measure(precisions)
+    known = {name: verdict for name, verdict in old.verdicts.items() if verdicts.is_settled(verdict)}
+    if _complete(old, _CHOSEN) and not _complete(old, precisions):
+        # fp16 is compared with nothing, and must not replace the rates of a quiet machine, and so what "auto" means, by
+        # those of a busy one.
+        new = measure(["fp16"], known)
+        return replace(old, verdicts=new.verdicts, rates=old.rates | new.rates, trouble=new.trouble)
+    new = measure([*_CHOSEN, *(["fp16"] if "fp16" in {*precisions, *old.rates} else [])], known)
+    if new.busy and old.rates and _complete(old, precisions) and new.spread >= old.spread:
+        return replace(old, verdicts=new.verdicts, taken=new.taken)  # no better than before: not again for an hour
+    return new
+
+
+def _complete(found: Findings, precisions: Collection[str]) -> bool:
+    """Whether all backends that there are were tried and raced; the kernels may have come or gone since."""
+    if found.trouble:  # of this process: it would not get further by trying again
+        return True
+    for precision in precisions:
+        names = {backend: verdicts.product_name(precision, backend) for backend in linear.built(_DTYPES[precision])}
+        if any(name not in found.verdicts for name in names.values()):
+            return False
+        fine = [backend for backend, name in names.items() if found.verdicts[name] == verdicts.FINE]
+        if fine and not found.rates.get(precision):
+            return False
+    return True
+
+
+def _is_due(found: Findings) -> bool:
+    return bool(found.busy) and abs(time.time() - found.taken) > _AGAIN and not load.is_high()
+
+
+# ---- what follows from it ----------------------------------------------------------------------------------------
 
 
 def _wished(wish: str) -> tuple[str, str]:
@@ -156,73 +193,94 @@ def _wished(wish: str) -> tuple[str, str]:
     return wish, why
 
 
-def _decide(wish: str, why: str, rates: Rates) -> Choice:
-    best = {name: max(by_backend, key=by_backend.__getitem__) for name, by_backend in rates.items()}
-    reached = {name: rates[name][backend] for name, backend in best.items()}
-    said = {name: f"{reached[name]:.0f} GFLOP/s ({backend})" for name, backend in best.items()}
-    backends = {"float32": best["fp32"], "bfloat16": best["bf16"]}
+def _decide(wish: str, why: str, found: Findings, notes: list[str]) -> Choice:
+    if onednn.is_late():  # what the child found, in time for the cap, does not hold for this process
+        late = {verdicts.product_name("bf16", name): verdicts.not_tried(onednn.LATE) for name in ("torch", "onednn")}
+        found = replace(found, verdicts=found.verdicts | late)
+    best = {name: _fastest(name, found) for name in _DTYPES}
+    reached = {name: _reached(found.rates.get(name, {})) for name in _DTYPES}
+    said = {name: f"{reached[name]:.0f} GFLOP/s ({_who(best[name])})" for name in _DTYPES}
+    if found.busy:
+        notes = [*notes, f"taken under load ({found.busy}); will be taken again when the machine is quiet"]
+
+    def choice(precision: str, reason: str) -> Choice:
+        backends = {_name(name): best[name] for name in _CHOSEN}
+        return Choice(precision, reason, backends, found.rates, found.verdicts, notes)
+
     if wish != "auto":
-        measured = ", ".join(f"{name} {said[name]}" for name in dict.fromkeys(("fp32", "bf16", wish)))
-        return Choice(wish, f"{why}; products measured: {measured}", backends, rates)
-    ratio = reached["bf16"] / reached["fp32"]
+        trouble = _unusable(wish, found)
+        if trouble:
+            raise ValueError(f"precision: {wish} ({why}) cannot be used here: {trouble}; or take fp32")
+        if not found.rates:
+            return choice(wish, f"{why}; nothing was measured: {found.trouble}")
+        measured = ", ".join(f"{name} {said[name]}" for name in dict.fromkeys((*_CHOSEN, wish)))
+        return choice(wish, f"{why}; products measured: {measured}")
+    trouble = _unusable("bf16", found)
+    if trouble:
+        return choice("fp32", f"bf16 cannot be used here: {trouble}")
+    ratio = reached["bf16"] / reached["fp32"] if reached["fp32"] else 0.0
     precision = "bf16" if ratio >= MARGIN else "fp32"
     compared = f"bf16 products reach {said['bf16']}, {ratio:.2f}x of fp32's {said['fp32']}"
-    return Choice(precision, f"{compared}; auto takes bf16 from {MARGIN}x on", backends, rates)
+    return choice(precision, f"{compared}; auto takes bf16 from {MARGIN}x on")
 
 
-def _complete(precision: str, rates: Rates) -> bool:
-    """Whether the rates are those of all backends there are; the kernels may have come or gone since."""
-    return rates.get(precision, {}).keys() == set(linear.backends(_DTYPES[precision]))
+def _unusable(precision: str, found: Findings) -> str:
+    """Why this precision must not be trained in; nothing if it may."""
+    if precision == "fp32":
+        return ""
+    if onednn.is_late():
+        return onednn.LATE
+    names = [verdicts.product_name(precision, backend) for backend in linear.built(_DTYPES[precision])]
+    tried = {name: found.verdicts[name] for name in names if name in found.verdicts}
+    if not tried:
+        return f"it could not be tried in a child process ({found.trouble}); `fullstride info` tries it, too"
+    reasons = [] if verdicts.FINE in tried.values() else verdicts.lines(tried)
+    if precision == "bf16":  # what a model calls besides products would still end the process
+        operations = {verdicts.operation_name(precision, name) for name in verdicts.OPERATIONS}
+        others = {name: found.verdicts.get(name, verdicts.not_tried(found.trouble)) for name in sorted(operations)}
+        reasons += verdicts.lines({name: text for name, text in others.items() if verdicts.is_harmful(text)})
+    if not reasons:
+        return ""
+    illegal = any("SIGILL" in reason for reason in reasons) and onednn.limit() != onednn.CAP
+    hint = f"; set {onednn.VARIABLE}={onednn.CAP} before Python starts" if illegal else ""
+    return f"{', '.join(reasons)}{hint}"
 
 
-def _key() -> str:
-    """What the rates hold for."""
-    engine = f"torch {torch.__version__}, fullstride {__version__}"
-    return f"{cpu.describe().model}, {_native.isa()}, {torch.get_num_threads()} threads, {engine}"
+def _fastest(precision: str, found: Findings) -> dict[str, str]:
+    """The backend of each shape, that of many rows where it was not raced. One that is not fine is taken only if there
+    is no other."""
+    names = {backend: verdicts.product_name(precision, backend) for backend in linear.BACKENDS}
+    fine = [backend for backend, name in names.items() if found.verdicts.get(name) == verdicts.FINE]
+    chosen = {}
+    for shape in linear.SHAPES:
+        raced = found.rates.get(precision, {})
+        by_backend = raced.get(shape) or raced.get("many rows", {})
+        rates = {name: rate for name, rate in by_backend.items() if name in fine}
+        chosen[shape] = max(rates, key=rates.__getitem__) if rates else (fine or ["torch"])[0]
+    return chosen
 
 
-def _file() -> Path | None:
-    folder = os.environ.get("FULLSTRIDE_CACHE")
-    if folder:
-        return Path(folder) / "products.json"
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not base.is_absolute():
-        try:
-            base = Path.home() / ".cache"
-        except RuntimeError:  # a user without a home
-            return None
-    return base / "fullstride" / "products.json"
+def _reached(by_shape: Mapping[str, Mapping[str, float]]) -> float:
+    """GFLOP/s over all shapes, if each has the same work to do: times add up, not rates."""
+    best = [max(rates.values(), default=0.0) for rates in by_shape.values()]
+    return len(best) / sum(1 / rate for rate in best) if best and all(best) else 0.0
 
 
-def _recall() -> Rates:
-    """The rates kept for this machine, nothing if there are none or they make no sense."""
-    rates = _read().get(_key())
-    if not isinstance(rates, dict) or not all(isinstance(values, dict) for values in rates.values()):
-        return {}
-    numbers = [rate for values in rates.values() for rate in values.values()]
-    return rates if all(isinstance(rate, float) and math.isfinite(rate) and rate >= 0 for rate in numbers) else {}
+def _who(by_shape: Mapping[str, str]) -> str:
+    names = set(by_shape.values())
+    return names.pop() if len(names) == 1 else ", ".join(f"{shape} {name}" for shape, name in by_shape.items())
 
 
-def _read() -> dict[str, Rates]:
-    file = _file()
-    try:
-        content = json.loads(file.read_text()) if file else {}
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+def _excluded(found: Mapping[str, str]) -> dict[tuple[torch.dtype, str], str]:
+    """By dtype and backend, why it must not be called."""
+    excluded = {}
+    for precision in _CHOSEN:
+        for backend in linear.BACKENDS:
+            verdict = found.get(verdicts.product_name(precision, backend), verdicts.FINE)
+            if verdict != verdicts.FINE:
+                excluded[_DTYPES[precision], backend] = verdict
+    return excluded
 
 
-def _keep(rates: Rates) -> None:
-    """Beside what is kept for other conditions. Where nothing can be written, the next process measures again."""
-    file = _file()
-    if file is None:
-        return
-    content = _read() | {_key(): rates}
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as partial:
-            json.dump(content, partial, indent=2)
-        try:
-            os.replace(partial.name, file)
-        except OSError:
-            os.unlink(partial.name)
+def _name(precision: str) -> str:
+    return str(_DTYPES[precision]).removeprefix("torch.")

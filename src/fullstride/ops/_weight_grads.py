@@ -67,7 +67,7 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
             if p.grad is not None and add_product(p.grad, g.t(), x):
                 mark_written([p.grad])
                 return None, result
-    return product(g.t(), x, dtype), result
+    return product(g.t(), x, dtype, sums_rows=True), result
 
 
 def give(node: Any, gradient: Tensor) -> bool:
@@ -176,7 +176,7 @@ class _Pending:
 def _product_beside(threads: int, g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
-    return product(g.t(), x, dtype)
+    return product(g.t(), x, dtype, sums_rows=True)
 
 
 _pendings: "weakref.WeakValueDictionary[int, _Pending]" = weakref.WeakValueDictionary()

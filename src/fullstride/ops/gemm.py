@@ -59,8 +59,8 @@ def multiply(
     bias = contiguous(bias)
     (m, k), n = a.shape, b.shape[1]
     _native.kernels.gemm(
-        a.data_ptr(), b.data_ptr(), pointer(bias), out.data_ptr(), pointer(pre), None, m, n, k, *a.stride(), *b.stride(),
-        out.stride(0), accumulate, ACTIVATIONS[activation], kernel_dtype(a), kernel_dtype(b), kernel_dtype(out),
+        a.data_ptr(), b.data_ptr(), pointer(bias), out.data_ptr(), pointer(pre), None, m, n, k, *a.stride(),
+        *b.stride(), out.stride(0), accumulate, ACTIVATIONS[activation], kernel_dtype(a), kernel_dtype(b), kernel_dtype(out),
         0 if bias is None else kernel_dtype(bias),
     )  # fmt: skip
 

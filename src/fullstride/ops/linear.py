@@ -6,9 +6,9 @@ x: (..., in), W: (out, in), b: (out). Forward is one product; backward is two, w
 
     dx = g W,   dW = g^T x,   db = sum of the rows of g
 
-Which library computes them is a choice for each dtype: set_backend(). Kept for backward: x if W wants its gradient, W
-if x does, and what the activation needs: nothing, y for ReLU, x W^T for the others. Under torch.autocast("cpu") x and W
-are cast as in F.linear; the bias is added in fp32 and may stay in it.
+Which library computes them is a choice for each dtype and kind of shape: set_backend(). Kept for backward: x if W wants
+its gradient, W if x does, and what the activation needs: nothing, y for ReLU, x W^T for the others. Under
+torch.autocast("cpu") x and W are cast as in F.linear; the bias is added in fp32 and may stay in it.
 """
 
 import time
@@ -20,13 +20,25 @@ from torch import Tensor
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
-from ._products import BACKENDS, backend, backends, biased_product, fuses, product, set_backend
+from ._products import (
+    BACKENDS,
+    SHAPES,
+    backend,
+    backends,
+    biased_product,
+    built,
+    exclude,
+    fuses,
+    product,
+    set_backend,
+    shape_of,
+)
 from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 from ._weight_grads import overlap_weight_grads, overlaps_weight_grads, weight_grad
 
 __all__ = [
-    "BACKENDS", "backend", "backends", "linear", "linear_reference", "measure_overlap", "overlap_weight_grads",
-    "overlaps_weight_grads", "set_backend",
+    "BACKENDS", "SHAPES", "backend", "backends", "built", "exclude", "linear", "linear_reference", "measure_overlap",
+    "overlap_weight_grads", "overlaps_weight_grads", "set_backend", "shape_of",
 ]  # fmt: skip
 
 
@@ -40,10 +52,11 @@ def _forward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """(y, saved, bias) for x: (rows, in). `keep`: saved, and the bias still to be added to it, are wanted."""
     bends = activation not in ("none", "relu")
-    if fuses(x, activation, bias):
+    transposed = weight.t()
+    if fuses(x, transposed, activation, bias):
         pre = x.new_empty(x.shape[0], weight.shape[0]) if keep and bends else None
-        return biased_product(x, weight.t(), bias, activation, pre), pre, None
-    z = product(x, weight.t())
+        return biased_product(x, transposed, bias, activation, pre), pre, None
+    z = product(x, transposed)
     bias = contiguous(bias)
     y = torch.empty_like(z) if keep and bends else z
     dtype = kernel_dtype(z)

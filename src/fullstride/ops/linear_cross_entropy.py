@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
-from ._products import backend, biased_product, product
+from ._products import biased_product, name_of, product
 from ._tensors import kernel_dtype, needs_grad, takes_kernel
 from .cross_entropy import _check_range, check_options, cross_entropy_reference
 from .gemm import gemm
@@ -70,7 +70,7 @@ def linear_cross_entropy_reference(
 
 def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
     """hidden W^T + bias, in `out` where the backend can. hidden: [rows, features]"""
-    name = backend(hidden.dtype)
+    name = name_of(hidden, weight.t())
     if name == "native":
         return gemm(hidden, weight.t(), out, bias=bias)
     if name == "torch" and out is not None:
@@ -78,17 +78,17 @@ def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor |
     return biased_product(hidden, weight.t(), bias, "none")
 
 
-def _store_product(a: Tensor, b: Tensor, out: Tensor, accumulate: bool = False) -> None:
+def _store_product(a: Tensor, b: Tensor, out: Tensor, accumulate: bool = False, sums_rows: bool = False) -> None:
     """out = a b, or out + a b."""
-    name = backend(a.dtype)
+    name = name_of(a, b, sums_rows)
     if name == "native":
         gemm(a, b, out, accumulate=accumulate)
     elif name == "torch" and out.dtype is a.dtype:
         torch.addmm(out, a, b, beta=int(accumulate), out=out)
     elif accumulate:
-        out.add_(product(a, b))
+        out.add_(product(a, b, sums_rows=sums_rows))
     else:
-        out.copy_(product(a, b))
+        out.copy_(product(a, b, sums_rows=sums_rows))
 
 
 # ---- one pass over the rows --------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _chunks(
         if dhidden is not None:
             _store_product(logits, weight, dhidden[begin:end])
         if dweight is not None:
-            _store_product(logits.t(), scaled[begin:end], dweight, accumulate=begin > 0)
+            _store_product(logits.t(), scaled[begin:end], dweight, accumulate=begin > 0, sums_rows=True)
         if dbias is not None:
             dbias += logits.sum(0, dtype=torch.float32)
     if scale != 1:

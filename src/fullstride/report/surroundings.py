@@ -38,9 +38,20 @@ def machine_section(run: Run) -> Section | None:
     total = look_up(run.machine, "memory", "limit") or look_up(run.machine, "memory", "total")
     if isinstance(total, int | float):
         rows.insert(4, ("Memory", words.with_unit(f"{total / 2**30:.1f}", "GiB")))
+    rows += _products(look_up(run.machine, "environment", "products"))
     reason = look_up(run.machine, "products", "reason")
     text = f"Precision: {reason}." if isinstance(reason, str) else ""
     return Section("Machine", text, tables=[Table("What it ran on.", (), rows)])
+
+
+def _products(recorded: Any) -> list[tuple[str, str]]:
+    """Who multiplied, by dtype: one name, or one for each kind of shape."""
+    rows = []
+    for dtype, who in recorded.items() if isinstance(recorded, Mapping) else ():
+        by_shape = isinstance(who, Mapping)
+        text = ", ".join(f"{shape} {name}" for shape, name in who.items()) if by_shape else str(who)
+        rows.append((f"Products in {dtype}", text))
+    return rows
 
 
 def events_section(run: Run) -> Section | None:

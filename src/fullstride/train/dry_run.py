@@ -73,7 +73,7 @@ def estimate(config: Config) -> Estimate:
     sizes = _sizes(config, sum(parts.values()), choice.precision)
     sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision)}
     sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
-    flops, rate = task.flops(model), max(choice.rates[choice.precision].values()) * 1e9
+    flops, rate = task.flops(model), (choice.gflops(choice.precision) or probe.products()["fp32"]) * 1e9
     samples = config.micro_batch * config.accumulate
     passed = sizes["gradients"] + 2 * (sizes["parameters"] + sizes["optimizer"])
     step_seconds = flops * samples / rate + passed / (probe.bandwidth("update", 0.1) * 1e9)

@@ -25,20 +25,29 @@ def describe(task: Task, model: nn.Module) -> dict[str, Any]:
         "kernels": _native.isa() if _native.available() else "torch references",
         "threads": torch.get_num_threads(),
         "precision": explain(model).precision,
-        "products": {name: linear.backend(getattr(torch, name)) for name in ("float32", "bfloat16")},
+        "products": {name: _backends(getattr(torch, name)) for name in ("float32", "bfloat16")},
         "train_samples": len(task.train_data),
         "valid_samples": len(task.valid_data),
         **content,
     }
 
 
-def use_products(products: dict[str, str]) -> None:
+def use_products(products: dict[str, str | dict[str, str]]) -> None:
     """Multiplies by the libraries that the run began with: which is the fastest is measured, and may come out
     otherwise the next time. One that is not there any more shows in differences()."""
-    for name, backend in products.items():
+    for name, recorded in products.items():
         dtype = getattr(torch, name)
-        if backend in linear.backends(dtype):
-            linear.set_backend(dtype, backend)
+        by_shape = dict.fromkeys(linear.SHAPES, recorded) if isinstance(recorded, str) else recorded
+        for shape, backend in by_shape.items():
+            if shape in linear.SHAPES and backend in linear.backends(dtype):
+                linear.set_backend(dtype, backend, shape)
+
+
+def _backends(dtype: torch.dtype) -> str | dict[str, str]:
+    """By shape; one name if it is the same for all, as runs recorded it that knew no shapes."""
+    by_shape = {shape: linear.backend(dtype, shape) for shape in linear.SHAPES}
+    names = set(by_shape.values())
+    return names.pop() if len(names) == 1 else by_shape
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

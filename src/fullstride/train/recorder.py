@@ -36,7 +36,7 @@ class Recorder:
     ) -> None:
         """The model is prepared and the state restored; flops: of a sample. What is opened is closed with the stack."""
         precision = environment["precision"]
-        self._peak = max(products.choose(precision).rates[precision].values())  # measured by prepare(), and cached
+        self._peak = products.choose(precision).peak(precision)  # measured by prepare(), and cached
         self._flops = flops
         self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
         size = sum(p.numel() for p in model.parameters())
