@@ -1,4 +1,4 @@
-"""Fits the polynomials of csrc/simd/functions.h and csrc/kernels/activations.h; prints coefficients, lowest power first.
+"""Fits the polynomials of csrc/simd/functions.h and csrc/kernels/activations.h; prints coefficients, lowest first.
 
     python benchmarks/fit_polynomials.py
 

@@ -5,6 +5,8 @@
 a: (m, k), b: (k, n), fp32 or bf16 and of any strides: transposed views need no copy. Sums in fp32, rounded once.
 """
 
+import ctypes
+
 import torch
 from torch import Tensor
 
@@ -53,14 +55,18 @@ def gemm(
 
 def multiply(
     a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None = None, activation: str = "none", pre: Tensor | None = None,
-    accumulate: bool = False,
+    accumulate: bool = False, squares: ctypes.c_double | None = None,
 ) -> None:  # fmt: skip
-    """gemm() for tensors that were checked already, to be written where autograd need not know."""
+    """gemm() for tensors that were checked already, to be written where autograd need not know.
+
+    squares: receives the sum of the squares of what was written to `out`.
+    """
     bias = contiguous(bias)
     (m, k), n = a.shape, b.shape[1]
     _native.kernels.gemm(
-        a.data_ptr(), b.data_ptr(), pointer(bias), out.data_ptr(), pointer(pre), None, m, n, k, *a.stride(),
-        *b.stride(), out.stride(0), accumulate, ACTIVATIONS[activation], kernel_dtype(a), kernel_dtype(b), kernel_dtype(out),
+        a.data_ptr(), b.data_ptr(), pointer(bias), out.data_ptr(), pointer(pre),
+        None if squares is None else ctypes.addressof(squares), m, n, k, *a.stride(), *b.stride(), out.stride(0),
+        accumulate, ACTIVATIONS[activation], kernel_dtype(a), kernel_dtype(b), kernel_dtype(out),
         0 if bias is None else kernel_dtype(bias),
     )  # fmt: skip
 
