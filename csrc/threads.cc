@@ -94,10 +94,12 @@ int32_t fs_max_threads(void) {
 void fs_set_flush_denormals(int32_t on) { flush_denormals.store(on != 0); }
 
 void fs_flush_denormals_everywhere(int32_t on) {
+  const auto set = [=] { set_mode(on ? get_mode() | kFlush : get_mode() & ~kFlush); };
+  if (fs_max_threads() == 1) return set();  // after fork() even a region of one thread may wait for the others
 #ifdef _OPENMP
-#pragma omp parallel if (fs_max_threads() > 1)
+#pragma omp parallel
 #endif
-  set_mode(on ? get_mode() | kFlush : get_mode() & ~kFlush);
+  set();
 }
 
 void fs_set_grain(int64_t elements) { grain_override.store(elements); }

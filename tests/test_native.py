@@ -277,6 +277,16 @@ def test_the_same_number_of_threads_gives_the_same_bits(isa, num_threads, thread
         assert all(torch.equal(a, b) for a, b in zip(gradients(layer_norm, inputs)[1], first, strict=True))
 
 
+@on_linux
+def test_a_variant_without_kernels_of_its_own_goes_on_with_its_base(monkeypatch):
+    names = _native._isa_names(_native.library())
+    bases = {name: _native._base(_native.library(), name) for name in names}
+    assert bases.pop("amx", "avx512_bf16") == "avx512_bf16"
+    assert set(bases.values()) == {None}
+    before = _native.isa()
+    assert before == "amx" or not _native.fall_back()
+
+
 # ---- fork --------------------------------------------------------------------------------------------------------
 
 FORK = f"""
@@ -314,6 +324,20 @@ def test_a_forked_child_of_a_python_thread_runs_kernels():
 @on_linux
 def test_flushing_everywhere_does_not_hang_in_a_forked_child():
     succeeds(FORK + "assert child(lambda: (_native.library().fs_flush_denormals_everywhere(1), work())) == 0")
+
+
+@on_linux
+def test_a_model_is_prepared_in_a_forked_child():
+    succeeds(FORK + """
+import fullstride
+def body():
+    work()
+    model = torch.nn.Linear(8, 8)
+    model, optimizer = fullstride.prepare(model, torch.optim.AdamW(model.parameters()))
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+assert child(body) == 0
+""")
 
 
 @on_linux

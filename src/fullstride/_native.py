@@ -81,6 +81,14 @@ def use_isa(name: str) -> Iterator[None]:
         _bind(before)
 
 
+def fall_back() -> bool:
+    """Goes on with the variant that this one builds on, for good; False if it builds on none."""
+    base = _base(library(), isa()) if available() else None
+    if base is not None:
+        _bind(base)
+    return base is not None
+
+
 def library() -> ctypes.CDLL:
     """The library itself, for the calls that have no variants (fs_set_grain and the like)."""
     loaded = _library()

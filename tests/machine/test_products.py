@@ -97,6 +97,26 @@ def test_auto_compares_the_time_of_the_same_work_at_every_shape(machine):
     assert choice.peak("bf16") == 300.0
 
 
+def test_a_matrix_unit_that_fails_is_left_alone_by_all_kernels(machine, monkeypatch):
+    machine.backends["bf16"] = ("torch", "native")
+    machine.rates["bf16"] = everywhere(torch=20.0, native=500.0)
+    machine.bad["our bf16 product"] = "dies with SIGILL"
+    isas = ["avx512_bf16", "amx"]
+
+    def fall_back():
+        isas.pop()
+        machine.bad.clear()  # it was the matrix unit
+        return True
+
+    monkeypatch.setattr(products._native, "isa", lambda: isas[-1])
+    monkeypatch.setattr(products._native, "fall_back", fall_back)
+    choice = products.choose()
+    assert isas == ["avx512_bf16"]
+    assert choice.precision == "bf16"
+    assert choice.backends["bfloat16"] == dict.fromkeys(linear.SHAPES, "native")
+    assert "without amx, whose bf16 product dies with SIGILL" in choice.notes
+
+
 def test_fastest_backend_of_each_dtype_and_shape_is_taken(machine):
     machine.backends["bf16"] = ("torch", "native")
     machine.rates["bf16"] = {

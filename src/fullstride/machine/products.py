@@ -82,7 +82,14 @@ def choose(wish: str = "auto", use_cache: bool = True, renew: bool = False) -> C
     time for that.
     """
     wish, why = _wished(wish)
-    findings, notes = _find(["fp32", "bf16"] + ["fp16"] * (wish == "fp16"), use_cache, renew)
+    precisions = ["fp32", "bf16"] + ["fp16"] * (wish == "fp16")
+    findings, notes = _find(precisions, use_cache, renew)
+    trouble = findings.verdicts.get(verdicts.product_name("bf16", "native"), verdicts.FINE)
+    isa = _native.isa()
+    if verdicts.is_settled(trouble) and trouble != verdicts.FINE and _native.fall_back():
+        # The matrix unit is shown but does not work. Attention uses it, too, so all kernels go on without it.
+        findings, notes = _find(precisions, use_cache, renew)
+        notes = [*notes, f"without {isa}, whose bf16 product {trouble}"]
     return _decide(wish, why, findings, notes)
 
 
