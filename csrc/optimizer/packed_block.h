@@ -1,8 +1,8 @@
-// A tile of 256 weights and states in its storage formats, for updates that decode, compute and encode in registers:
+// A block of 256 weights and states in its storage formats, for updates that decode, compute and encode in registers:
 // one loop for each combination of formats, over pairs of vectors. An update is a template over both types:
 //
-//     for (int64_t i = 0; i < kTile; i += 2 * kWidth) { ... weight.load(i), states.load_m(i), states.store(i, m, v) }
-//     if constexpr (States::kBlocks) states.encode(m_tile, root_tile);
+//     for (int64_t i = 0; i < kBlock; i += 2 * kWidth) { ... weight.load(i), states.load_m(i), states.store(i, m, v) }
+//     if constexpr (States::kBlocks) states.encode(new_m, new_root);
 #pragma once
 #include "optimizer/step.h"
 
@@ -14,20 +14,20 @@ struct Place {
   int64_t first;
 };
 
-FS_INLINE void keep_pair(float* p, Pair x) {
+FS_INLINE void stash(float* p, EvenOdd x) {
   store(p, x.even, All{});
   store(p + kWidth, x.odd, All{});
 }
-FS_INLINE Pair kept_pair(const float* p) { return {load(p, All{}), load(p + kWidth, All{})}; }
+FS_INLINE EvenOdd stashed(const float* p) { return {load(p, All{}), load(p + kWidth, All{})}; }
 
-FS_INLINE Pair sqrt(Pair x) { return {sqrt(x.even), sqrt(x.odd)}; }
+FS_INLINE EvenOdd sqrt(EvenOdd x) { return {sqrt(x.even), sqrt(x.odd)}; }
 
 struct F32Weight {
   static constexpr bool kAnyNan = true;
   float* p;
   explicit F32Weight(const Place& place) : p(reinterpret_cast<float*>(place.at.array[kWeight])) {}
-  FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_pair(p + i, w); }
+  FS_INLINE EvenOdd load(int64_t i) const { return load_even_odd(p + i); }
+  FS_INLINE void store(int64_t i, EvenOdd w) const { store_even_odd(p + i, w); }
 };
 struct SplitWeight {
   static constexpr bool kAnyNan = false;
@@ -36,8 +36,8 @@ struct SplitWeight {
   explicit SplitWeight(const Place& place)
       : hi(reinterpret_cast<bf16*>(place.at.array[kWeight])),
         lo(reinterpret_cast<int16_t*>(place.at.array[kWeightLo])) {}
-  FS_INLINE Pair load(int64_t i) const { return load_split(hi + i, lo + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { store_split(hi + i, lo + i, w); }
+  FS_INLINE EvenOdd load(int64_t i) const { return load_split_even_odd(hi + i, lo + i); }
+  FS_INLINE void store(int64_t i, EvenOdd w) const { store_split_even_odd(hi + i, lo + i, w); }
 };
 struct Bf16Weight {
   static constexpr bool kAnyNan = false;
@@ -46,9 +46,9 @@ struct Bf16Weight {
   int64_t first;
   explicit Bf16Weight(const Place& place)
       : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), key(place.keys.weight), first(place.first) {}
-  FS_INLINE Pair load(int64_t i) const { return load_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const {
-    store_rounded(p + i, w, noise_of_m<16>(random_pair(key, first + i)));
+  FS_INLINE EvenOdd load(int64_t i) const { return load_even_odd(p + i); }
+  FS_INLINE void store(int64_t i, EvenOdd w) const {
+    store_rounded(p + i, w, noise_of_m<16>(random_even_odd(key, first + i)));
   }
 };
 
@@ -57,12 +57,12 @@ struct F32States {
   float *m, *v;
   explicit F32States(const Place& place)
       : m(reinterpret_cast<float*>(place.at.array[kM])), v(reinterpret_cast<float*>(place.at.array[kV])) {}
-  FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
-  FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
-  FS_INLINE Pair load_root(int64_t i) const { return sqrt(load_v(i)); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
-    store_pair(m + i, new_m);
-    store_pair(v + i, new_v);
+  FS_INLINE EvenOdd load_m(int64_t i) const { return load_even_odd(m + i); }
+  FS_INLINE EvenOdd load_v(int64_t i) const { return load_even_odd(v + i); }
+  FS_INLINE EvenOdd load_root(int64_t i) const { return sqrt(load_v(i)); }
+  FS_INLINE void store(int64_t i, EvenOdd new_m, EvenOdd new_v) const {
+    store_even_odd(m + i, new_m);
+    store_even_odd(v + i, new_v);
   }
 };
 struct Bf16States {
@@ -73,11 +73,11 @@ struct Bf16States {
   explicit Bf16States(const Place& place)
       : m(reinterpret_cast<bf16*>(place.at.array[kM])), v(reinterpret_cast<bf16*>(place.at.array[kV])),
         key(place.keys.state), first(place.first) {}
-  FS_INLINE Pair load_m(int64_t i) const { return load_pair(m + i); }
-  FS_INLINE Pair load_v(int64_t i) const { return load_pair(v + i); }
-  FS_INLINE Pair load_root(int64_t i) const { return sqrt(load_v(i)); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
-    const vuint random = random_pair(key, first + i);
+  FS_INLINE EvenOdd load_m(int64_t i) const { return load_even_odd(m + i); }
+  FS_INLINE EvenOdd load_v(int64_t i) const { return load_even_odd(v + i); }
+  FS_INLINE EvenOdd load_root(int64_t i) const { return sqrt(load_v(i)); }
+  FS_INLINE void store(int64_t i, EvenOdd new_m, EvenOdd new_v) const {
+    const vuint random = random_even_odd(key, first + i);
     store_rounded(m + i, new_m, noise_of_m<16>(random));
     store_rounded(v + i, new_v, noise_of_v<16>(random));
   }
@@ -97,13 +97,13 @@ struct ByteStates {
       : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), v(reinterpret_cast<uint8_t*>(place.at.array[kV])),
         m_scale(place.at.m_scale), v_scale(place.at.v_scale), old_m_scale(*m_scale), old_v_scale(*v_scale),
         key(place.keys.state), first(place.first) {}
-  FS_INLINE Pair load_m(int64_t i) const { return load_m_codes(m + i, old_m_scale); }
-  FS_INLINE Pair load_root(int64_t i) const { return load_root_codes(v + i, old_v_scale); }
-  FS_INLINE Pair load_v(int64_t i) const {
-    const Pair root = load_root(i);
+  FS_INLINE EvenOdd load_m(int64_t i) const { return load_m_codes(m + i, old_m_scale); }
+  FS_INLINE EvenOdd load_root(int64_t i) const { return load_root_codes(v + i, old_v_scale); }
+  FS_INLINE EvenOdd load_v(int64_t i) const {
+    const EvenOdd root = load_root(i);
     return {root.even * root.even, root.odd * root.odd};
   }
-  FS_INLINE void store(int64_t, Pair new_m, Pair new_v) {
+  FS_INLINE void store(int64_t, EvenOdd new_m, EvenOdd new_v) {
     m_seen = larger(m_seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
     v_seen = larger(v_seen, larger(bits_of(new_v.even), bits_of(new_v.odd)));  // a negative one can only be NaN
   }
@@ -114,17 +114,17 @@ struct ByteStates {
     *m_scale = m_block.value;
     *v_scale = v_block.value;
   }
-  FS_INLINE vuint draw(int64_t i) const { return random_pair(key, first + i); }
-  FS_INLINE void encode(int64_t i, Pair new_m, Pair root, vuint random) const {
-    store_codes(m + i, v + i, m_codes(new_m, m_block, random), root_codes(root, v_block, random));
+  FS_INLINE vuint draw(int64_t i) const { return random_even_odd(key, first + i); }
+  FS_INLINE void encode(int64_t i, EvenOdd new_m, EvenOdd root, vuint random) const {
+    store_bytes(m + i, v + i, m_codes(new_m, m_block, random), root_codes(root, v_block, random));
   }
   FS_INLINE void clear_unscalable() const {
-    if (m_block.inverse == 0) memset(m, 0, kTile);
-    if (v_block.inverse == 0) memset(v, 0, kTile);
+    if (m_block.inverse == 0) memset(m, 0, kBlock);
+    if (v_block.inverse == 0) memset(v, 0, kBlock);
   }
-  FS_INLINE void encode(const float* m_tile, const float* root_tile) {
+  FS_INLINE void encode(const float* new_m, const float* new_root) {
     choose_scales();
-    for (int64_t i = 0; i < kTile; i += 2 * kWidth) encode(i, kept_pair(m_tile + i), kept_pair(root_tile + i), draw(i));
+    for (int64_t i = 0; i < kBlock; i += 2 * kWidth) encode(i, stashed(new_m + i), stashed(new_root + i), draw(i));
     clear_unscalable();
   }
 };
