@@ -4,11 +4,14 @@
 // updates and encodes in registers hides nearly all of the formats behind them. So the common steps have one loop for
 // each combination of formats; AMSGrad and the steps where Lookahead is due go through the blocks of step.h.
 #include "optimizer/packed_block.h"
+#include "simd/quotient.h"
 
 namespace {
 
 struct Coefficients {
   float grad_scale, l2, keep, beta1_rest, beta2, beta2_rest, root_correction, eps, step_size;
+  float narrow_eps, narrow_step;
+  bool divides;
 };
 
 Coefficients coefficients_of(const fs_adam_group& group, int64_t step, float grad_scale) {
@@ -24,6 +27,9 @@ Coefficients coefficients_of(const fs_adam_group& group, int64_t step, float gra
       .root_correction = static_cast<float>(1 / ::sqrt(correction2)),
       .eps = static_cast<float>(group.eps),
       .step_size = static_cast<float>(group.lr / correction1),
+      .narrow_eps = static_cast<float>(group.eps * ::sqrt(correction2)),
+      .narrow_step = static_cast<float>(group.lr / correction1 * ::sqrt(correction2)),
+      .divides = divides_quickly(),
   };
 }
 
@@ -36,19 +42,36 @@ FS_INLINE vfloat next_m(vfloat m, vfloat g, const Coefficients& c) { return m + 
 FS_INLINE vfloat next_v(vfloat v, vfloat g, const Coefficients& c) {
   return rounded(c.beta2 * v) + c.beta2_rest * g * g;
 }
-FS_INLINE EvenOdd next_m(EvenOdd m, EvenOdd g, const Coefficients& c) {
-  return {next_m(m.even, g.even, c), next_m(m.odd, g.odd, c)};
-}
-FS_INLINE EvenOdd next_v(EvenOdd v, EvenOdd g, const Coefficients& c) {
-  return {next_v(v.even, g.even, c), next_v(v.odd, g.odd, c)};
-}
 FS_INLINE vfloat next_weight(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
   return rounded(w * c.keep) - c.step_size * (m / (root * c.root_correction + c.eps));
 }
 
+// For states that are rounded anyway the same in fewer multiplications, which are what Zen 4 has least room for: the
+// correction of the root is in eps and in the step. With fp32 states split weights follow fp32 ones to the bit.
+FS_INLINE vfloat next_v_narrow(vfloat v, vfloat g, const Coefficients& c) { return v + c.beta2_rest * (g * g - v); }
+FS_INLINE vfloat next_weight_narrow(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
+  const vfloat denominator = root + c.narrow_eps;
+  return w * c.keep - c.narrow_step * (c.divides ? m / denominator : quotient(m, denominator));
+}
+
+FS_INLINE EvenOdd next_m(EvenOdd m, EvenOdd g, const Coefficients& c) {
+  return {next_m(m.even, g.even, c), next_m(m.odd, g.odd, c)};
+}
+template <class States>
+FS_INLINE EvenOdd next_v(EvenOdd v, EvenOdd g, const Coefficients& c) {
+  if constexpr (__is_same(States, F32States)) return {next_v(v.even, g.even, c), next_v(v.odd, g.odd, c)};
+  return {next_v_narrow(v.even, g.even, c), next_v_narrow(v.odd, g.odd, c)};
+}
+template <class States>
+FS_INLINE EvenOdd next_weight(EvenOdd w, EvenOdd m, EvenOdd root, const Coefficients& c) {
+  if constexpr (__is_same(States, F32States))
+    return {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)};
+  return {next_weight_narrow(w.even, m.even, root.even, c), next_weight_narrow(w.odd, m.odd, root.odd, c)};
+}
+
 // ---- in registers, one loop for each combination of formats ------------------------------------------------------
 
-template <class Weight, class States, class G>
+template <class Weight, class States, class G, bool l2>
 __attribute__((noinline)) void step_block(const Place& place, const Coefficients& coefficients) {
   const Coefficients c = coefficients;
   const Weight weight(place);
@@ -59,46 +82,44 @@ __attribute__((noinline)) void step_block(const Place& place, const Coefficients
   const auto gradient = [&](int64_t i) {
     const EvenOdd raw = load_even_odd(grad + i);
     EvenOdd g = {gradient_of(raw.even, c), gradient_of(raw.odd, c)};
-    if (c.l2 != 0) {
+    if constexpr (l2) {
       const EvenOdd w = weight.load(i);
       g = {add_decay(g.even, w.even, c), add_decay(g.odd, w.odd, c)};
     }
     return kClean ? EvenOdd{canonical(g.even), canonical(g.odd)} : g;
   };
-  // Short loops over blocks in L1 instead of one long one: the schedulers hold too few instructions to look past a
+  // Short loops over floats in L1 instead of one long one: the schedulers hold too few instructions to look past a
   // square root and a division that everything waits for.
   alignas(64) float new_m[kBlock], new_root[kBlock];
-  [[maybe_unused]] alignas(64) uint32_t random[kBlock / 2];
   for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
-    const EvenOdd g = gradient(i), m = next_m(states.load_m(i), g, c), v = next_v(states.load_v(i), g, c);
+    const EvenOdd g = gradient(i), m = next_m(states.load_m(i), g, c), v = next_v<States>(states.load_v(i), g, c);
     states.store(i, m, v);
     stash(new_m + i, m);
-    stash(new_root + i, {sqrt(v.even), sqrt(v.odd)});
-    if constexpr (States::kBlocks) store_lanes(random + i / 2, states.draw(i), All{});
+    stash(new_root + i, sqrt(v));
   }
-  if constexpr (States::kBlocks) states.choose_scales();
+  if constexpr (States::kBlocks) states.choose_scales();  // some 80 cycles, one after the other, beside the next loop
   for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
-    const EvenOdd w = weight.load(i), m = stashed(new_m + i), root = stashed(new_root + i);
-    weight.store(i, {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)});
-    if constexpr (States::kBlocks) states.encode(i, m, root, random_at(random, i));  // beside the divisions
+    const EvenOdd m = stashed(new_m + i), root = stashed(new_root + i);
+    weight.store(i, next_weight<States>(weight.load(i), m, root, c));
   }
-  if constexpr (States::kBlocks) states.clear_unscalable();
+  if constexpr (States::kBlocks) states.encode(new_m, new_root);
 }
 
 using BlockStep = void (*)(const Place&, const Coefficients&);
 
-template <class Weight, class States>
+template <class Weight, class States, bool l2>
 BlockStep pick_grad(const fs_param& p) {
-  return p.grad_dtype == FS_F32 ? step_block<Weight, States, float> : step_block<Weight, States, bf16>;
+  return p.grad_dtype == FS_F32 ? step_block<Weight, States, float, l2> : step_block<Weight, States, bf16, l2>;
 }
-template <class Weight>
+template <class Weight, bool l2>
 BlockStep pick_states(const fs_param& p) {
-  if (p.state_format == FS_STATE_F32) return pick_grad<Weight, F32States>(p);
-  return p.state_format == FS_STATE_BF16 ? pick_grad<Weight, Bf16States>(p) : pick_grad<Weight, ByteStates>(p);
+  if (p.state_format == FS_STATE_F32) return pick_grad<Weight, F32States, l2>(p);
+  return p.state_format == FS_STATE_BF16 ? pick_grad<Weight, Bf16States, l2>(p) : pick_grad<Weight, ByteStates, l2>(p);
 }
+template <bool l2>
 BlockStep pick(const fs_param& p) {
-  if (p.weight_format == FS_WEIGHT_F32) return pick_states<F32Weight>(p);
-  return p.weight_format == FS_WEIGHT_SPLIT ? pick_states<SplitWeight>(p) : pick_states<Bf16Weight>(p);
+  if (p.weight_format == FS_WEIGHT_F32) return pick_states<F32Weight, l2>(p);
+  return p.weight_format == FS_WEIGHT_SPLIT ? pick_states<SplitWeight, l2>(p) : pick_states<Bf16Weight, l2>(p);
 }
 
 // ---- through blocks of floats: AMSGrad, Lookahead -----------------------------------------------------------
@@ -146,7 +167,7 @@ FS_DEFINE(adam_step)(fs_param* params, int64_t num_params, const fs_adam_group* 
       step_blocks(p, begin, end, keys, lookahead_alpha,
                   [&](const FloatBlock& block) { update(block, c, group.amsgrad); });
     } else {
-      const BlockStep step = pick(p);
+      const BlockStep step = c.l2 == 0 ? pick<false>(p) : pick<true>(p);
       for_param_blocks(p, begin, end, [&](const Address& at, int64_t first) { step({at, keys, first}, c); });
     }
   });

@@ -3,9 +3,7 @@
 // plain floats.
 #pragma once
 #include "kernel.h"
-#include "simd/bytes.h"
 #include "simd/even_odd.h"
-#include "simd/merge.h"
 #include "simd/random.h"
 
 namespace {
@@ -27,8 +25,7 @@ FS_INLINE vfloat canonical(vfloat x) { return x != x ? broadcast(__builtin_nanf(
 // ---- split weights -----------------------------------------------------------------------------------------------
 
 FS_INLINE EvenOdd load_split_even_odd(const bf16* hi, const int16_t* lo) {
-  const vuint upper = load_lanes<vuint>(hi, All{}), lower = load_lanes<vuint>(lo, All{});
-  return {merge_bits(upper << 16, (vint)(lower << 16) >> 16), merge_bits(upper & 0xffff0000u, (vint)lower >> 16)};
+  return merge_halves(load_lanes<vuint>(hi, All{}), load_lanes<vuint>(lo, All{}));
 }
 // Precondition: NaN is canonical.
 FS_INLINE void store_split_even_odd(bf16* hi, int16_t* lo, EvenOdd x) {
@@ -42,15 +39,50 @@ FS_INLINE void store_split_even_odd(bf16* hi, int16_t* lo, EvenOdd x) {
 // Elements 2 k and 2 k + 1 share the 32 random bits of index k: m takes the lower ones for the even element and the upper
 // ones for the odd one, v the other way round. So m and v of one element are independent, at half the draws.
 // Weights take theirs like m.
-FS_INLINE vuint random_even_odd(RandomKey key, int64_t first) { return random_bits(key, indices_from(first >> 1)); }
+struct Noise {
+  vuint lower, upper;
+  FS_INLINE EvenOddBits of_m() const { return {lower, upper}; }
+  FS_INLINE EvenOddBits of_v() const { return {upper, lower}; }
+};
 template <int bits>
-FS_INLINE EvenOddBits noise_of_m(vuint random) {
+FS_INLINE Noise noise_from(vuint random) {
   return {random & ((1u << bits) - 1), random >> (32 - bits)};
 }
-template <int bits>
-FS_INLINE EvenOddBits noise_of_v(vuint random) {
-  return {random >> (32 - bits), random & ((1u << bits) - 1)};
-}
+
+struct BlockOffsets {
+  alignas(64) uint32_t of[kBlock / 2];
+  constexpr BlockOffsets() : of() {
+    for (uint32_t k = 0; k < kBlock / 2; ++k) of[k] = k;
+  }
+};
+constexpr BlockOffsets kOffsets;
+
+// The random bits of one block, to the bit those of random_bits(). Within a block the upper half of the index is a
+// constant, so its first round is one xor, and the key of the second is shifted and added once.
+struct BlockRandom {
+  vuint outer, inner;
+  BlockRandom() = default;
+  FS_INLINE BlockRandom(RandomKey key, int64_t first) {
+    const uint32_t base = static_cast<uint32_t>(first >> 1) ^ key.outer;
+    outer = broadcast(base ^ base >> 16);
+    inner = broadcast(key.inner ^ key.inner >> 15);
+  }
+  FS_INLINE vuint before_last_round(int64_t i) const {
+    vuint x = (load_lanes<vuint>(kOffsets.of + i / 2, All{}) ^ outer) * 0x7feb352du;
+    x = xor_of(x, x >> 15, inner);
+    return x * 0x846ca68bu;
+  }
+  // 32 bits for each pair of elements from i on.
+  FS_INLINE vuint draw(int64_t i) const {
+    const vuint x = before_last_round(i);
+    return x ^ x >> 16;
+  }
+  // noise_from<16>(draw(i)): the last round leaves the upper half alone.
+  FS_INLINE Noise draw_halves(int64_t i) const {
+    const vuint x = before_last_round(i), upper = x >> 16;
+    return {xor_and(x, upper, broadcast(0xffffu)), upper};
+  }
+};
 
 // Precondition: NaN is canonical. Within 2^16 roundings of the largest float this may round up to infinity.
 FS_INLINE void store_rounded(bf16* p, EvenOdd x, EvenOddBits noise) {
@@ -101,10 +133,10 @@ FS_INLINE vuint code_of_m(vfloat m, Scale scale, vuint noise) {
   return bits_of(m * scale.inverse + with_sign_of(m, kCodeShift)) + noise;
 }
 FS_INLINE vwords m_codes(EvenOdd m, Scale scale, vuint random) {
-  const EvenOddBits noise = noise_of_m<20>(random);
+  const EvenOddBits noise = noise_from<20>(random).of_m();
   const vwords upper =
       (vwords)join_upper({code_of_m(m.even, scale, noise.even), code_of_m(m.odd, scale, noise.odd)});
-  return (upper >> 4 & 0x7f) | (upper >> 8 & 0x80);
+  return select_bits(vwords{} + static_cast<uint16_t>(0x80), upper >> 8, upper >> 4);
 }
 // Bits 19 to 26 of a lane, above them those of kCodeBase; 19 bits of noise.
 FS_INLINE vuint code_of_root(vfloat root, Scale scale, vuint noise) {
@@ -112,11 +144,11 @@ FS_INLINE vuint code_of_root(vfloat root, Scale scale, vuint noise) {
 }
 // Never 0, because m / (0 + eps) would explode.
 FS_INLINE vwords root_codes(EvenOdd root, Scale scale, vuint random) {
-  const EvenOddBits noise = noise_of_v<19>(random);
+  const EvenOddBits noise = noise_from<19>(random).of_v();
   const vwords upper =
       (vwords)join_upper({code_of_root(root.even, scale, noise.even), code_of_root(root.odd, scale, noise.odd)});
   const vwords least = vwords{} + static_cast<uint16_t>(kCodeBaseUpper + 8);
-  return (upper > least ? upper : least) >> 3 & 0xff;
+  return (upper > least ? upper : least) >> 3;
 }
 FS_INLINE void store_m_codes(uint8_t* p, EvenOdd m, Scale scale, vuint random) {
   store_bytes(p, m_codes(m, scale, random));
@@ -143,7 +175,8 @@ FS_WHOLE_BLOCK encode_split(const float* from, bf16* hi, int16_t* lo) {
 }
 // One number for two elements.
 FS_WHOLE_BLOCK draw_noise(RandomKey key, int64_t first, uint32_t* random) {
-  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) store_lanes(random + i / 2, random_even_odd(key, first + i), All{});
+  const BlockRandom source(key, first);
+  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) store_lanes(random + i / 2, source.draw(i), All{});
 }
 FS_INLINE vuint random_at(const uint32_t* random, int64_t i) { return load_lanes<vuint>(random + i / 2, All{}); }
 
@@ -151,8 +184,8 @@ template <bool is_v>
 FS_WHOLE_BLOCK encode_bf16(const float* from, bf16* to, const uint32_t* random) {
   for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
     const EvenOdd x = load_even_odd(from + i);
-    const vuint bits = random_at(random, i);
-    store_rounded(to + i, {canonical(x.even), canonical(x.odd)}, is_v ? noise_of_v<16>(bits) : noise_of_m<16>(bits));
+    const Noise noise = noise_from<16>(random_at(random, i));
+    store_rounded(to + i, {canonical(x.even), canonical(x.odd)}, is_v ? noise.of_v() : noise.of_m());
   }
 }
 FS_WHOLE_BLOCK decode_8bit_m(const uint8_t* from, float scale, float* to) {

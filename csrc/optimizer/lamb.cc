@@ -85,7 +85,10 @@ __attribute__((noinline)) void update_states(const Place& place, const Coefficie
       stash(new_root + i, sqrt(v));
     }
   }
-  if constexpr (States::kBlocks) states.encode(new_m, new_root);
+  if constexpr (States::kBlocks) {
+    states.choose_scales();
+    states.encode(new_m, new_root);
+  }
 }
 
 struct Squares {

@@ -25,6 +25,7 @@ FS_INLINE EvenOdd sqrt(EvenOdd x) { return {sqrt(x.even), sqrt(x.odd)}; }
 struct F32Weight {
   static constexpr bool kAnyNan = true;
   float* p;
+  F32Weight() = default;
   explicit F32Weight(const Place& place) : p(reinterpret_cast<float*>(place.at.array[kWeight])) {}
   FS_INLINE EvenOdd load(int64_t i) const { return load_even_odd(p + i); }
   FS_INLINE void store(int64_t i, EvenOdd w) const { store_even_odd(p + i, w); }
@@ -33,6 +34,7 @@ struct SplitWeight {
   static constexpr bool kAnyNan = false;
   bf16* hi;
   int16_t* lo;
+  SplitWeight() = default;
   explicit SplitWeight(const Place& place)
       : hi(reinterpret_cast<bf16*>(place.at.array[kWeight])),
         lo(reinterpret_cast<int16_t*>(place.at.array[kWeightLo])) {}
@@ -42,19 +44,20 @@ struct SplitWeight {
 struct Bf16Weight {
   static constexpr bool kAnyNan = false;
   bf16* p;
-  RandomKey key;
-  int64_t first;
+  BlockRandom random;
+  Bf16Weight() = default;
   explicit Bf16Weight(const Place& place)
-      : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), key(place.keys.weight), first(place.first) {}
+      : p(reinterpret_cast<bf16*>(place.at.array[kWeight])), random(place.keys.weight, place.first) {}
   FS_INLINE EvenOdd load(int64_t i) const { return load_even_odd(p + i); }
   FS_INLINE void store(int64_t i, EvenOdd w) const {
-    store_rounded(p + i, w, noise_of_m<16>(random_even_odd(key, first + i)));
+    store_rounded(p + i, w, random.draw_halves(i).of_m());
   }
 };
 
 struct F32States {
   static constexpr bool kBlocks = false, kAnyNan = true;
   float *m, *v;
+  F32States() = default;
   explicit F32States(const Place& place)
       : m(reinterpret_cast<float*>(place.at.array[kM])), v(reinterpret_cast<float*>(place.at.array[kV])) {}
   FS_INLINE EvenOdd load_m(int64_t i) const { return load_even_odd(m + i); }
@@ -68,18 +71,18 @@ struct F32States {
 struct Bf16States {
   static constexpr bool kBlocks = false, kAnyNan = false;
   bf16 *m, *v;
-  RandomKey key;
-  int64_t first;
+  BlockRandom random;
+  Bf16States() = default;
   explicit Bf16States(const Place& place)
       : m(reinterpret_cast<bf16*>(place.at.array[kM])), v(reinterpret_cast<bf16*>(place.at.array[kV])),
-        key(place.keys.state), first(place.first) {}
+        random(place.keys.state, place.first) {}
   FS_INLINE EvenOdd load_m(int64_t i) const { return load_even_odd(m + i); }
   FS_INLINE EvenOdd load_v(int64_t i) const { return load_even_odd(v + i); }
   FS_INLINE EvenOdd load_root(int64_t i) const { return sqrt(load_v(i)); }
   FS_INLINE void store(int64_t i, EvenOdd new_m, EvenOdd new_v) const {
-    const vuint random = random_even_odd(key, first + i);
-    store_rounded(m + i, new_m, noise_of_m<16>(random));
-    store_rounded(v + i, new_v, noise_of_v<16>(random));
+    const Noise noise = random.draw_halves(i);
+    store_rounded(m + i, new_m, noise.of_m());
+    store_rounded(v + i, new_v, noise.of_v());
   }
 };
 // The scales must be known before anything is encoded: seen by store(), chosen, then used by encode().
@@ -88,15 +91,15 @@ struct ByteStates {
   uint8_t *m, *v;
   float *m_scale, *v_scale;
   float old_m_scale, old_v_scale;
-  RandomKey key;
-  int64_t first;
-  vuint m_seen = {}, v_seen = {};
+  BlockRandom random;
+  vuint m_seen, v_seen;
   Scale m_block, v_block;
 
+  ByteStates() = default;
   explicit ByteStates(const Place& place)
       : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), v(reinterpret_cast<uint8_t*>(place.at.array[kV])),
         m_scale(place.at.m_scale), v_scale(place.at.v_scale), old_m_scale(*m_scale), old_v_scale(*v_scale),
-        key(place.keys.state), first(place.first) {}
+        random(place.keys.state, place.first), m_seen{}, v_seen{} {}
   FS_INLINE EvenOdd load_m(int64_t i) const { return load_m_codes(m + i, old_m_scale); }
   FS_INLINE EvenOdd load_root(int64_t i) const { return load_root_codes(v + i, old_v_scale); }
   FS_INLINE EvenOdd load_v(int64_t i) const {
@@ -114,17 +117,16 @@ struct ByteStates {
     *m_scale = m_block.value;
     *v_scale = v_block.value;
   }
-  FS_INLINE vuint draw(int64_t i) const { return random_even_odd(key, first + i); }
-  FS_INLINE void encode(int64_t i, EvenOdd new_m, EvenOdd root, vuint random) const {
-    store_bytes(m + i, v + i, m_codes(new_m, m_block, random), root_codes(root, v_block, random));
+  FS_INLINE void encode(int64_t i, EvenOdd new_m, EvenOdd root) const {
+    const vuint drawn = random.draw(i);
+    store_bytes(m + i, v + i, m_codes(new_m, m_block, drawn), root_codes(root, v_block, drawn));
   }
   FS_INLINE void clear_unscalable() const {
     if (m_block.inverse == 0) memset(m, 0, kBlock);
     if (v_block.inverse == 0) memset(v, 0, kBlock);
   }
-  FS_INLINE void encode(const float* new_m, const float* new_root) {
-    choose_scales();
-    for (int64_t i = 0; i < kBlock; i += 2 * kWidth) encode(i, stashed(new_m + i), stashed(new_root + i), draw(i));
+  FS_INLINE void encode(const float* new_m, const float* new_root) const {
+    for (int64_t i = 0; i < kBlock; i += 2 * kWidth) encode(i, stashed(new_m + i), stashed(new_root + i));
     clear_unscalable();
   }
 };

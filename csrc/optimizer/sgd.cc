@@ -36,26 +36,24 @@ FS_INLINE vfloat next_weight(vfloat w, vfloat m, vfloat g, const Coefficients& c
 struct Bf16Momentum {
   static constexpr bool kBlocks = false;
   bf16* m;
-  RandomKey key;
-  int64_t first;
+  BlockRandom random;
   explicit Bf16Momentum(const Place& place)
-      : m(reinterpret_cast<bf16*>(place.at.array[kM])), key(place.keys.state), first(place.first) {}
+      : m(reinterpret_cast<bf16*>(place.at.array[kM])), random(place.keys.state, place.first) {}
   FS_INLINE EvenOdd load(int64_t i) const { return load_even_odd(m + i); }
   FS_INLINE void store(int64_t i, EvenOdd new_m) const {
-    store_rounded(m + i, new_m, noise_of_m<16>(random_even_odd(key, first + i)));
+    store_rounded(m + i, new_m, random.draw_halves(i).of_m());
   }
 };
 struct ByteMomentum {
   static constexpr bool kBlocks = true;
   uint8_t* m;
   float *scale, old_scale;
-  RandomKey key;
-  int64_t first;
+  BlockRandom random;
   vuint seen = {};
 
   explicit ByteMomentum(const Place& place)
       : m(reinterpret_cast<uint8_t*>(place.at.array[kM])), scale(place.at.m_scale), old_scale(*scale),
-        key(place.keys.state), first(place.first) {}
+        random(place.keys.state, place.first) {}
   FS_INLINE EvenOdd load(int64_t i) const { return load_m_codes(m + i, old_scale); }
   FS_INLINE void store(int64_t, EvenOdd new_m) {
     seen = larger(seen, larger(bits_of(new_m.even) & 0x7fffffffu, bits_of(new_m.odd) & 0x7fffffffu));
@@ -64,7 +62,7 @@ struct ByteMomentum {
     const Scale block = scale_for(largest_lane(seen));
     *scale = block.value;
     for (int64_t i = 0; i < kBlock; i += 2 * kWidth)
-      store_m_codes(m + i, stashed(values + i), block, random_even_odd(key, first + i));
+      store_m_codes(m + i, stashed(values + i), block, random.draw(i));
     if (block.inverse == 0) memset(m, 0, kBlock);
   }
 };

@@ -198,7 +198,7 @@ FS_INLINE void store_weight(const fs_param& p, const Address& at, const FloatBlo
 // x as it would be in memory: keeps the compiler from fusing the product before it with the addition after it.
 FS_INLINE vfloat rounded(vfloat x) {
 #if defined(__x86_64__)
-  asm("" : "+x"(x));
+  asm("" : "+v"(x));
 #elif defined(__aarch64__)
   asm("" : "+w"(x));
 #endif

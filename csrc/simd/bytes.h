@@ -29,12 +29,12 @@ FS_INLINE vwords load_signed_bytes(const uint8_t* p) {
   return (vwords)__builtin_convertvector((vbytes_signed)bytes, vwords_signed);
 #endif
 }
-// Precondition: lanes below 256.
+// The lower bytes of the lanes.
 FS_INLINE void store_bytes(uint8_t* p, vwords x) {
 #if defined(__AVX512F__)
   store_lanes(p, (vbytes)_mm512_cvtepi16_epi8((__m512i)x), All{});
 #elif defined(__AVX2__)
-  const __m256i packed = _mm256_packus_epi16((__m256i)x, (__m256i)x);
+  const __m256i bytes = (__m256i)(x & 0xff), packed = _mm256_packus_epi16(bytes, bytes);
   store_lanes(p, (vbytes)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)), All{});
 #else
   store_lanes(p, __builtin_convertvector(x, vbytes), All{});
@@ -43,7 +43,7 @@ FS_INLINE void store_bytes(uint8_t* p, vwords x) {
 // Both at once: two shuffles less on AVX2.
 FS_INLINE void store_bytes(uint8_t* a_to, uint8_t* b_to, vwords a, vwords b) {
 #if defined(__AVX2__) && !defined(__AVX512F__)
-  const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi16((__m256i)a, (__m256i)b), 0xd8);
+  const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi16((__m256i)(a & 0xff), (__m256i)(b & 0xff)), 0xd8);
   store_lanes(a_to, (vbytes)_mm256_castsi256_si128(both), All{});
   store_lanes(b_to, (vbytes)_mm256_extracti128_si256(both, 1), All{});
 #else

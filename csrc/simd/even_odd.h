@@ -4,7 +4,8 @@
 // Two bf16 lie in one 32-bit lane, so a shift and a mask take them apart and put them together again. In their natural
 // order each vector would need a shuffle both ways, and shuffles share two ports with the shifts.
 #pragma once
-#include "simd/pairs.h"
+#include "simd/bits.h"
+#include "simd/bytes.h"
 
 namespace {
 
@@ -43,14 +44,22 @@ FS_INLINE void store_even_odd(float* p, EvenOdd x) {
 // The elements as the upper halves of floats.
 FS_INLINE EvenOdd split_upper(vuint both) { return {float_of(both << 16), float_of(both & 0xffff0000u)}; }
 FS_INLINE EvenOdd load_even_odd(const bf16* p) { return split_upper(load_lanes<vuint>(p, All{})); }
-// The inverse: the upper or the lower halves of the lanes. GCC 12 sees no blend in the masks.
-FS_INLINE vuint join_upper(EvenOddBits x) { return upper_halves(x.even, x.odd); }
-FS_INLINE vuint join_lower(EvenOddBits x) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  return (vuint)_mm256_blend_epi16((__m256i)x.even, (__m256i)(x.odd << 16), 0xaa);
+// The inverse: the upper or the lower halves of the lanes.
+FS_INLINE vuint join_upper(EvenOddBits x) { return blend_halves(x.odd, x.even >> 16); }
+FS_INLINE vuint join_lower(EvenOddBits x) { return blend_halves(x.odd << 16, x.even); }
+// The floats (hi << 16) + lo of split weights. In 16-bit lanes one instruction serves both vectors: lo stays as it is,
+// and where it is negative it borrows one from hi. A negative lo belongs to no zero (merge.h).
+FS_INLINE EvenOdd merge_halves(vuint hi, vuint lo) {
+  const vwords_signed given = (vwords_signed)lo, upper = (vwords_signed)hi;
+#if defined(__AVX512F__)
+  const __mmask32 zero = _mm512_testn_epi16_mask((__m512i)upper, _mm512_set1_epi16(0x7fff));
+  const vwords_signed lower =
+      (vwords_signed)_mm512_mask_max_epi16((__m512i)given, zero, (__m512i)given, _mm512_setzero_si512());
 #else
-  return (x.even & 0xffffu) | (x.odd << 16);
+  const vwords_signed lower = (upper & 0x7fff) == 0 ? (given > 0 ? given : vwords_signed{}) : given;
 #endif
+  const vuint halves = (vuint)(upper + (lower >> 15));
+  return {float_of(blend_halves(halves << 16, (vuint)lower)), float_of(blend_halves(halves, (vuint)lower >> 16))};
 }
 FS_INLINE void store_upper(uint16_t* p, EvenOddBits x) { store_lanes(p, join_upper(x), All{}); }
 FS_INLINE void store_lower(uint16_t* p, EvenOddBits x) { store_lanes(p, join_lower(x), All{}); }
