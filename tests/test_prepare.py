@@ -73,6 +73,25 @@ def test_clip_inside_the_step_equals_clip_grad_norm_outside():
         torch.testing.assert_close(q, p, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("options", "skipped"), [({}, 0), ({"clip": 1.0}, 1), ({"skip_nonfinite": True}, 1)])
+def test_a_step_with_a_nan_is_skipped_where_the_norm_is_taken(options, skipped):
+    model = nn.Linear(4, 4)
+    model, fast = fullstride.prepare(model, torch.optim.SGD(model.parameters()), precision="fp32", **options)
+    (model(torch.ones(2, 4)) * float("nan")).sum().backward()
+    fast.step()
+    assert fast.skipped_steps == skipped
+    assert bool(model.weight.isfinite().all()) == bool(skipped)
+
+
+def test_an_optimizer_of_ours_takes_the_option_too():
+    model = nn.Linear(4, 4)
+    for given, expected in ((True, True), (None, True), (False, False)):
+        optimizer = fullstride.optim.AdamW(model.parameters(), skip_nonfinite=True)
+        model, fast = fullstride.prepare(model, optimizer, precision="fp32", skip_nonfinite=given)
+        assert fast.skip_nonfinite is expected
+        fullstride.restore(model)
+
+
 def test_a_layer_added_to_the_optimizer_later_steps_its_exact_weight():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model, fast = fullstride.prepare(model, torch.optim.SGD(model[1].parameters(), lr=1e-4), precision="bf16")

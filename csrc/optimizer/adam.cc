@@ -2,13 +2,16 @@
 //
 // Square root and division take 12 cycles a vector on Zen 4 and leave the other units idle: a loop that decodes,
 // updates and encodes in registers hides nearly all of the formats behind them. So the common steps have one loop for
-// each combination of formats; AMSGrad and the steps where Lookahead is due go through the tiles of step.h.
-#include "optimizer/packed_tile.h"
+// each combination of formats; AMSGrad and the steps where Lookahead is due go through the blocks of step.h.
+#include "optimizer/packed_block.h"
+#include "simd/quotient.h"
 
 namespace {
 
 struct Coefficients {
   float grad_scale, l2, keep, beta1_rest, beta2, beta2_rest, root_correction, eps, step_size;
+  float narrow_eps, narrow_step;
+  bool divides;
 };
 
 Coefficients coefficients_of(const fs_adam_group& group, int64_t step, float grad_scale) {
@@ -24,6 +27,9 @@ Coefficients coefficients_of(const fs_adam_group& group, int64_t step, float gra
       .root_correction = static_cast<float>(1 / ::sqrt(correction2)),
       .eps = static_cast<float>(group.eps),
       .step_size = static_cast<float>(group.lr / correction1),
+      .narrow_eps = static_cast<float>(group.eps * ::sqrt(correction2)),
+      .narrow_step = static_cast<float>(group.lr / correction1 * ::sqrt(correction2)),
+      .divides = divides_quickly(),
   };
 }
 
@@ -36,16 +42,37 @@ FS_INLINE vfloat next_m(vfloat m, vfloat g, const Coefficients& c) { return m + 
 FS_INLINE vfloat next_v(vfloat v, vfloat g, const Coefficients& c) {
   return rounded(c.beta2 * v) + c.beta2_rest * g * g;
 }
-FS_INLINE Pair next_m(Pair m, Pair g, const Coefficients& c) { return {next_m(m.even, g.even, c), next_m(m.odd, g.odd, c)}; }
-FS_INLINE Pair next_v(Pair v, Pair g, const Coefficients& c) { return {next_v(v.even, g.even, c), next_v(v.odd, g.odd, c)}; }
 FS_INLINE vfloat next_weight(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
   return rounded(w * c.keep) - c.step_size * (m / (root * c.root_correction + c.eps));
 }
 
+// For states that are rounded anyway the same in fewer multiplications, which are what Zen 4 has least room for: the
+// correction of the root is in eps and in the step. With fp32 states split weights follow fp32 ones to the bit.
+FS_INLINE vfloat next_v_narrow(vfloat v, vfloat g, const Coefficients& c) { return v + c.beta2_rest * (g * g - v); }
+FS_INLINE vfloat next_weight_narrow(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
+  const vfloat denominator = root + c.narrow_eps;
+  return w * c.keep - c.narrow_step * (c.divides ? m / denominator : quotient(m, denominator));
+}
+
+FS_INLINE EvenOdd next_m(EvenOdd m, EvenOdd g, const Coefficients& c) {
+  return {next_m(m.even, g.even, c), next_m(m.odd, g.odd, c)};
+}
+template <class States>
+FS_INLINE EvenOdd next_v(EvenOdd v, EvenOdd g, const Coefficients& c) {
+  if constexpr (__is_same(States, F32States)) return {next_v(v.even, g.even, c), next_v(v.odd, g.odd, c)};
+  return {next_v_narrow(v.even, g.even, c), next_v_narrow(v.odd, g.odd, c)};
+}
+template <class States>
+FS_INLINE EvenOdd next_weight(EvenOdd w, EvenOdd m, EvenOdd root, const Coefficients& c) {
+  if constexpr (__is_same(States, F32States))
+    return {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)};
+  return {next_weight_narrow(w.even, m.even, root.even, c), next_weight_narrow(w.odd, m.odd, root.odd, c)};
+}
+
 // ---- in registers, one loop for each combination of formats ------------------------------------------------------
 
-template <class Weight, class States, class G>
-__attribute__((noinline)) void step_tile(const Place& place, const Coefficients& coefficients) {
+template <class Weight, class States, class G, bool l2>
+__attribute__((noinline)) void step_block(const Place& place, const Coefficients& coefficients) {
   const Coefficients c = coefficients;
   const Weight weight(place);
   States states(place);
@@ -53,79 +80,77 @@ __attribute__((noinline)) void step_tile(const Place& place, const Coefficients&
   // A NaN of fp32 may have any lower half, and the narrow formats want it canonical; it can only come in here.
   constexpr bool kClean = (__is_same(G, float) || Weight::kAnyNan) && !(Weight::kAnyNan && States::kAnyNan);
   const auto gradient = [&](int64_t i) {
-    const Pair raw = load_pair(grad + i);
-    Pair g = {gradient_of(raw.even, c), gradient_of(raw.odd, c)};
-    if (c.l2 != 0) {
-      const Pair w = weight.load(i);
+    const EvenOdd raw = load_even_odd(grad + i);
+    EvenOdd g = {gradient_of(raw.even, c), gradient_of(raw.odd, c)};
+    if constexpr (l2) {
+      const EvenOdd w = weight.load(i);
       g = {add_decay(g.even, w.even, c), add_decay(g.odd, w.odd, c)};
     }
-    return kClean ? Pair{canonical(g.even), canonical(g.odd)} : g;
+    return kClean ? EvenOdd{canonical(g.even), canonical(g.odd)} : g;
   };
-  // Short loops over tiles in L1 instead of one long one: the schedulers hold too few instructions to look past a
+  // Short loops over floats in L1 instead of one long one: the schedulers hold too few instructions to look past a
   // square root and a division that everything waits for.
-  alignas(64) float m_tile[kTile], v_tile[kTile];
-  [[maybe_unused]] alignas(64) uint32_t random[kTile / 2];
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const Pair g = gradient(i), m = next_m(states.load_m(i), g, c), v = next_v(states.load_v(i), g, c);
+  alignas(64) float new_m[kBlock], new_root[kBlock];
+  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
+    const EvenOdd g = gradient(i), m = next_m(states.load_m(i), g, c), v = next_v<States>(states.load_v(i), g, c);
     states.store(i, m, v);
-    keep_pair(m_tile + i, m);
-    keep_pair(v_tile + i, {sqrt(v.even), sqrt(v.odd)});
-    if constexpr (States::kBlocks) store_lanes(random + i / 2, states.draw(i), All{});
+    stash(new_m + i, m);
+    stash(new_root + i, sqrt(v));
   }
-  if constexpr (States::kBlocks) states.choose_scales();
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const Pair w = weight.load(i), m = kept_pair(m_tile + i), root = kept_pair(v_tile + i);
-    weight.store(i, {next_weight(w.even, m.even, root.even, c), next_weight(w.odd, m.odd, root.odd, c)});
-    if constexpr (States::kBlocks) states.encode(i, m, root, random_at(random, i));  // beside the divisions
+  if constexpr (States::kBlocks) states.choose_scales();  // some 80 cycles, one after the other, beside the next loop
+  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
+    const EvenOdd m = stashed(new_m + i), root = stashed(new_root + i);
+    weight.store(i, next_weight<States>(weight.load(i), m, root, c));
   }
-  if constexpr (States::kBlocks) states.clear_unscalable();
+  if constexpr (States::kBlocks) states.encode(new_m, new_root);
 }
 
-using TileStep = void (*)(const Place&, const Coefficients&);
+using BlockStep = void (*)(const Place&, const Coefficients&);
 
-template <class Weight, class States>
-TileStep pick_grad(const fs_param& p) {
-  return p.grad_dtype == FS_F32 ? step_tile<Weight, States, float> : step_tile<Weight, States, bf16>;
+template <class Weight, class States, bool l2>
+BlockStep pick_grad(const fs_param& p) {
+  return p.grad_dtype == FS_F32 ? step_block<Weight, States, float, l2> : step_block<Weight, States, bf16, l2>;
 }
-template <class Weight>
-TileStep pick_states(const fs_param& p) {
-  if (p.state_format == FS_STATE_F32) return pick_grad<Weight, F32States>(p);
-  return p.state_format == FS_STATE_BF16 ? pick_grad<Weight, Bf16States>(p) : pick_grad<Weight, ByteStates>(p);
+template <class Weight, bool l2>
+BlockStep pick_states(const fs_param& p) {
+  if (p.state_format == FS_STATE_F32) return pick_grad<Weight, F32States, l2>(p);
+  return p.state_format == FS_STATE_BF16 ? pick_grad<Weight, Bf16States, l2>(p) : pick_grad<Weight, ByteStates, l2>(p);
 }
-TileStep pick(const fs_param& p) {
-  if (p.weight_format == FS_WEIGHT_F32) return pick_states<F32Weight>(p);
-  return p.weight_format == FS_WEIGHT_SPLIT ? pick_states<SplitWeight>(p) : pick_states<Bf16Weight>(p);
+template <bool l2>
+BlockStep pick(const fs_param& p) {
+  if (p.weight_format == FS_WEIGHT_F32) return pick_states<F32Weight, l2>(p);
+  return p.weight_format == FS_WEIGHT_SPLIT ? pick_states<SplitWeight, l2>(p) : pick_states<Bf16Weight, l2>(p);
 }
 
-// ---- through tiles of floats: AMSGrad, Lookahead ----------------------------------------------------------------------
+// ---- through blocks of floats: AMSGrad, Lookahead -----------------------------------------------------------
 
-// `roots`: v and v_max of the tile are square roots.
+// `roots`: v and v_max of the block are square roots.
 template <bool amsgrad, bool roots>
-__attribute__((noinline)) void update(const Tile& whole, const Coefficients& coefficients) {
+__attribute__((noinline)) void update(const FloatBlock& whole, const Coefficients& coefficients) {
   const Coefficients c = coefficients;
-  const Tile tile = whole;  // a copy: stores through char might change `whole`
-  for (int64_t i = 0; i < kTile; i += kWidth) {
-    const vfloat w = load(tile.weight + i, All{}), old = load(tile.v + i, All{});
-    vfloat g = gradient_of(load(tile.grad + i, All{}), c);
+  const FloatBlock block = whole;  // a copy: stores through char might change `whole`
+  for (int64_t i = 0; i < kBlock; i += kWidth) {
+    const vfloat w = load(block.weight + i, All{}), old = load(block.v + i, All{});
+    vfloat g = gradient_of(load(block.grad + i, All{}), c);
     if (c.l2 != 0) g = add_decay(g, w, c);
-    const vfloat m = next_m(load(tile.m + i, All{}), g, c), v = next_v(roots ? old * old : old, g, c);
+    const vfloat m = next_m(load(block.m + i, All{}), g, c), v = next_v(roots ? old * old : old, g, c);
     vfloat root = sqrt(v);
-    store(tile.m + i, m, All{});
-    store(tile.v + i, roots ? root : v, All{});
+    store(block.m + i, m, All{});
+    store(block.v + i, roots ? root : v, All{});
     if constexpr (amsgrad) {
-      const vfloat largest = max_of(load(tile.v_max + i, All{}), roots ? root : v);  // a NaN of the second wins
-      store(tile.v_max + i, largest, All{});
+      const vfloat largest = max_of(load(block.v_max + i, All{}), roots ? root : v);  // a NaN of the second wins
+      store(block.v_max + i, largest, All{});
       root = roots ? largest : sqrt(largest);
     }
-    store(tile.weight + i, next_weight(w, m, root, c), All{});
+    store(block.weight + i, next_weight(w, m, root, c), All{});
   }
 }
 
-FS_INLINE void update(const Tile& tile, const Coefficients& c, bool amsgrad) {
+FS_INLINE void update(const FloatBlock& block, const Coefficients& c, bool amsgrad) {
   if (amsgrad)
-    tile.roots ? update<true, true>(tile, c) : update<true, false>(tile, c);
+    block.roots ? update<true, true>(block, c) : update<true, false>(block, c);
   else
-    tile.roots ? update<false, true>(tile, c) : update<false, false>(tile, c);
+    block.roots ? update<false, true>(block, c) : update<false, false>(block, c);
 }
 
 }  // namespace
@@ -133,16 +158,17 @@ FS_INLINE void update(const Tile& tile, const Coefficients& c, bool amsgrad) {
 FS_DEFINE(adam_step)(fs_param* params, int64_t num_params, const fs_adam_group* groups, float grad_scale,
                      float lookahead_alpha, uint64_t seed, int32_t skip) {
   if (skip) return;
-  for_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t) {
+  for_param_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t) {
     const fs_adam_group& group = groups[p.group];
     const Coefficients c = coefficients_of(group, p.step, grad_scale);
     const Keys keys(p, seed, begin);
     const bool plain = p.weight_format == FS_WEIGHT_F32 && p.state_format == FS_STATE_F32;
     if (plain || group.amsgrad || (p.slow && lookahead_alpha > 0)) {
-      step_tiles(p, begin, end, keys, lookahead_alpha, [&](const Tile& tile) { update(tile, c, group.amsgrad); });
+      step_blocks(p, begin, end, keys, lookahead_alpha,
+                  [&](const FloatBlock& block) { update(block, c, group.amsgrad); });
     } else {
-      const TileStep step = pick(p);
-      for_tiles(p, begin, end, [&](const Address& at, int64_t first) { step({at, keys, first}, c); });
+      const BlockStep step = c.l2 == 0 ? pick<false>(p) : pick<true>(p);
+      for_param_blocks(p, begin, end, [&](const Address& at, int64_t first) { step({at, keys, first}, c); });
     }
   });
 }

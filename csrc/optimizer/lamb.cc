@@ -3,7 +3,7 @@
 // The scale needs the norms of the whole tensor, so there are two passes over the list. The first updates the states
 // and sums the squares of weights and updates by chunk, which makes them the same for any number of threads. The second
 // computes the update again from the stored states: keeping it instead would cost as much memory traffic as it saves.
-#include "optimizer/packed_tile.h"
+#include "optimizer/packed_block.h"
 
 namespace {
 
@@ -34,33 +34,33 @@ FS_INLINE vfloat next_v(vfloat v, vfloat g, const Coefficients& c) {
 FS_INLINE vfloat update_of(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
   return (m * c.m_correction) / (root * c.root_correction + c.eps) + c.weight_decay * w;
 }
-FS_INLINE Pair update_of(Pair w, Pair m, Pair root, const Coefficients& c) {
+FS_INLINE EvenOdd update_of(EvenOdd w, EvenOdd m, EvenOdd root, const Coefficients& c) {
   return {update_of(w.even, m.even, root.even, c), update_of(w.odd, m.odd, root.odd, c)};
 }
 
 // fp32 throughout: where nothing is summed any order will do, and that of memory needs no shuffles.
 struct PlainWeight : F32Weight {
   using F32Weight::F32Weight;
-  FS_INLINE Pair load(int64_t i) const { return kept_pair(p + i); }
-  FS_INLINE void store(int64_t i, Pair w) const { keep_pair(p + i, w); }
+  FS_INLINE EvenOdd load(int64_t i) const { return stashed(p + i); }
+  FS_INLINE void store(int64_t i, EvenOdd w) const { stash(p + i, w); }
 };
 struct PlainStates : F32States {
   using F32States::F32States;
-  FS_INLINE Pair load_m(int64_t i) const { return kept_pair(m + i); }
-  FS_INLINE Pair load_v(int64_t i) const { return kept_pair(v + i); }
-  FS_INLINE Pair load_root(int64_t i) const { return sqrt(load_v(i)); }
-  FS_INLINE void store(int64_t i, Pair new_m, Pair new_v) const {
-    keep_pair(m + i, new_m);
-    keep_pair(v + i, new_v);
+  FS_INLINE EvenOdd load_m(int64_t i) const { return stashed(m + i); }
+  FS_INLINE EvenOdd load_v(int64_t i) const { return stashed(v + i); }
+  FS_INLINE EvenOdd load_root(int64_t i) const { return sqrt(load_v(i)); }
+  FS_INLINE void store(int64_t i, EvenOdd new_m, EvenOdd new_v) const {
+    stash(m + i, new_m);
+    stash(v + i, new_v);
   }
 };
 // Of the gradient or the slow weights, in the order of States.
 template <class States, class T>
-FS_INLINE Pair load_beside(const T* p) {
+FS_INLINE EvenOdd load_beside(const T* p) {
   if constexpr (__is_same(States, PlainStates))
-    return kept_pair(p);
+    return stashed(p);
   else
-    return load_pair(p);
+    return load_even_odd(p);
 }
 
 // ---- the first pass ----------------------------------------------------------------------------------------------
@@ -72,27 +72,30 @@ __attribute__((noinline)) void update_states(const Place& place, const Coefficie
   const G* grad = reinterpret_cast<const G*>(place.at.array[kGrad]);
   // A NaN of fp32 may have any lower half, and the narrow formats want it canonical; it can only come in here.
   constexpr bool kClean = __is_same(G, float) && !States::kAnyNan;
-  alignas(64) float m_tile[kTile], root_tile[kTile];  // for States::kBlocks, until the scales are known
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const Pair raw = load_beside<States>(grad + i), old_m = states.load_m(i), old_v = states.load_v(i);
-    Pair g = {rounded(raw.even * c.grad_scale), rounded(raw.odd * c.grad_scale)};
+  alignas(64) float new_m[kBlock], new_root[kBlock];  // for States::kBlocks, until the scales are known
+  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
+    const EvenOdd raw = load_beside<States>(grad + i), old_m = states.load_m(i), old_v = states.load_v(i);
+    EvenOdd g = {rounded(raw.even * c.grad_scale), rounded(raw.odd * c.grad_scale)};
     if constexpr (kClean) g = {canonical(g.even), canonical(g.odd)};
-    const Pair m = {next_m(old_m.even, g.even, c), next_m(old_m.odd, g.odd, c)};
-    const Pair v = {next_v(old_v.even, g.even, c), next_v(old_v.odd, g.odd, c)};
+    const EvenOdd m = {next_m(old_m.even, g.even, c), next_m(old_m.odd, g.odd, c)};
+    const EvenOdd v = {next_v(old_v.even, g.even, c), next_v(old_v.odd, g.odd, c)};
     states.store(i, m, v);
     if constexpr (States::kBlocks) {
-      keep_pair(m_tile + i, m);
-      keep_pair(root_tile + i, sqrt(v));
+      stash(new_m + i, m);
+      stash(new_root + i, sqrt(v));
     }
   }
-  if constexpr (States::kBlocks) states.encode(m_tile, root_tile);
+  if constexpr (States::kBlocks) {
+    states.choose_scales();
+    states.encode(new_m, new_root);
+  }
 }
 
 struct Squares {
   SumOfSquares weight, update;
 };
 
-// Of the first n elements: with eps = 0 those that fill up a tile would be NaN.
+// Of the first n elements: with eps = 0 those that fill up a block would be NaN.
 template <class Weight, class States>
 __attribute__((noinline)) void add_squares(const Place& place, const Coefficients& coefficients, int64_t n,
                                            Squares& sums) {
@@ -100,10 +103,10 @@ __attribute__((noinline)) void add_squares(const Place& place, const Coefficient
   const Weight weight(place);
   const States states(place);
   Squares local = sums;
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const Pair w = weight.load(i);
-    Pair u = update_of(w, states.load_m(i), states.load_root(i), c);
-    if (n < kTile) {
+  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
+    const EvenOdd w = weight.load(i);
+    EvenOdd u = update_of(w, states.load_m(i), states.load_root(i), c);
+    if (n < kBlock) {
       const vint left = static_cast<int32_t>(n - i) - 2 * lane_numbers();
       u = {left > 0 ? u.even : vfloat{}, left > 1 ? u.odd : vfloat{}};
     }
@@ -128,14 +131,14 @@ __attribute__((noinline)) void apply(const Place& place, const Coefficients& coe
   const Weight weight(place);
   const States states(place);
   float* slow = step.lookahead_alpha > 0 ? reinterpret_cast<float*>(place.at.array[kSlow]) : nullptr;
-  for (int64_t i = 0; i < kTile; i += 2 * kWidth) {
-    const Pair w = weight.load(i), u = update_of(w, states.load_m(i), states.load_root(i), c);
-    Pair next = {w.even - step.size * u.even, w.odd - step.size * u.odd};
+  for (int64_t i = 0; i < kBlock; i += 2 * kWidth) {
+    const EvenOdd w = weight.load(i), u = update_of(w, states.load_m(i), states.load_root(i), c);
+    EvenOdd next = {w.even - step.size * u.even, w.odd - step.size * u.odd};
     if (slow) {
-      const Pair before = load_beside<States>(slow + i);
+      const EvenOdd before = load_beside<States>(slow + i);
       next = {before.even + step.lookahead_alpha * (next.even - before.even),
               before.odd + step.lookahead_alpha * (next.odd - before.odd)};
-      __is_same(States, PlainStates) ? keep_pair(slow + i, next) : store_pair(slow + i, next);
+      __is_same(States, PlainStates) ? stash(slow + i, next) : store_even_odd(slow + i, next);
     }
     if constexpr (!Weight::kAnyNan) next = {canonical(next.even), canonical(next.odd)};
     weight.store(i, next);
@@ -178,26 +181,26 @@ FS_DEFINE(lamb_step)(fs_param* params, int64_t num_params, const fs_lamb_group* 
                      float lookahead_alpha, uint64_t seed, int32_t skip) {
   if (skip) return;
   int64_t chunks = 0;
-  for (int64_t k = 0; k < num_params; ++k) chunks += num_chunks(params[k]);
+  for (int64_t k = 0; k < num_params; ++k) chunks += num_param_chunks(params[k]);
   const int64_t bytes = chunks * static_cast<int64_t>(sizeof(ChunkSquares)) + num_params * 4;
   ChunkSquares* squares = static_cast<ChunkSquares*>(fs_internal_scratch(bytes));
   float* step_sizes = reinterpret_cast<float*>(squares + chunks);
 
-  for_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t chunk) {
+  for_param_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t chunk) {
     const Coefficients c = coefficients_of(groups[p.group], p.step, grad_scale);
     const Keys keys(p, seed, begin);
     const Loops loops = loops_for(p);
     Squares sums;
-    for_tiles(p, begin, end, [&](const Address& at, int64_t first) {
+    for_param_blocks(p, begin, end, [&](const Address& at, int64_t first) {
       loops.update_states({at, keys, first}, c);
-      loops.add_squares({at, keys, first}, c, min_of(kTile, end - first), sums);
+      loops.add_squares({at, keys, first}, c, min_of(kBlock, end - first), sums);
     });
     squares[chunk] = {sums.weight.total(), sums.update.total()};
   });
 
   for (int64_t k = 0, chunk = 0; k < num_params; ++k) {
     double weight = 0, update = 0;
-    for (const int64_t last = chunk + num_chunks(params[k]); chunk < last; ++chunk) {
+    for (const int64_t last = chunk + num_param_chunks(params[k]); chunk < last; ++chunk) {
       weight += squares[chunk].weight;
       update += squares[chunk].update;
     }
@@ -205,11 +208,11 @@ FS_DEFINE(lamb_step)(fs_param* params, int64_t num_params, const fs_lamb_group* 
     step_sizes[k] = static_cast<float>(groups[params[k].group].lr * ratio);
   }
 
-  for_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t) {
+  for_param_chunks(params, num_params, [=](const fs_param& p, int64_t begin, int64_t end, int64_t) {
     const Coefficients c = coefficients_of(groups[p.group], p.step, grad_scale);
     const Keys keys(p, seed, begin);
     const Step step = {step_sizes[&p - params], lookahead_alpha};
     const Loops loops = loops_for(p);
-    for_tiles(p, begin, end, [&](const Address& at, int64_t first) { loops.apply({at, keys, first}, c, step); });
+    for_param_blocks(p, begin, end, [&](const Address& at, int64_t first) { loops.apply({at, keys, first}, c, step); });
   });
 }

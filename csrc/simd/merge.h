@@ -1,4 +1,5 @@
-// The two halves of a split weight as one float, for formats.h and optimizer/tile_formats.h, whose pairs of vectors differ.
+// The two halves of a split weight as one float, for formats.h and optimizer/block_formats.h, whose orders of elements
+// differ.
 #pragma once
 #include "simd/vectors.h"
 

@@ -77,6 +77,7 @@ def prepare(
     precision: str = "auto",
     state_precision: str | None = None,
     clip: float | None = None,
+    skip_nonfinite: bool | None = None,
     overlap_weight_grads: bool = False,
     threads: int | None = None,
 ) -> tuple[Any, Any]:
@@ -86,6 +87,8 @@ def prepare(
         dynamic loss scaling. In bf16 the weights stay exact in fp32.
     state_precision: of the optimizer's moments: "fp32", "bf16" or "8bit"; None keeps what the optimizer has.
     clip: the global gradient norm is limited to this inside the step; leave clip_grad_norm_ out then.
+    skip_nonfinite: a step with NaN or infinity in a gradient is skipped and counted: with None where clip or a loss
+        scale reads the gradients anyway, with True always, at the price of that read; torch never does.
     overlap_weight_grads: computes weight gradients beside input gradients where that was measured to pay.
     threads: instead of the number of usable cores.
     """
@@ -98,7 +101,9 @@ def prepare(
     was = type(optimizer).__name__
     fast_optimizer = None
     if optimizer is not None:
-        fast_optimizer = from_torch(optimizer, state_precision=state_precision, clip=clip)
+        fast_optimizer = from_torch(
+            optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
+        )
     outcomes = swap.swap(inner)
     setting = forward.Setting(_DTYPES[choice.precision])
     lows = {}

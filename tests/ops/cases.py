@@ -28,7 +28,7 @@ def strided(x: Tensor) -> Tensor:
 
 def off_by_one(x: Tensor) -> Tensor:
     """The same values, contiguous, one element away from an aligned address."""
-    storage = torch.empty(x.numel() + 1, dtype=x.dtype)
+    storage = torch.zeros(x.numel() + 1, dtype=x.dtype)
     storage[1:] = x.flatten()
     return storage[1:].view(x.shape)
 

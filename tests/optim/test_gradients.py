@@ -167,9 +167,9 @@ def test_clip_inside_the_step_equals_clip_grad_norm_outside(kind, clip, dtype):
     assert_close(params, others)
 
 
-def test_the_norm_is_known_without_clipping():
+def test_the_norm_is_known_without_clipping_where_steps_may_be_skipped():
     params = parameters()
-    optimizer = AdamW(params)
+    optimizer = AdamW(params, skip_nonfinite=True)
     assert optimizer.last_grad_norm is None
     set_gradients(params, 0)
     optimizer.step()
@@ -185,7 +185,8 @@ def test_the_norm_is_known_without_clipping():
 @pytest.mark.parametrize("kind", [AdamW, SGD, Lamb])
 def test_gradients_that_are_not_finite_skip_the_step_and_are_counted(kind, clip, bad):
     params, others = parameters(), parameters()
-    optimizer, other = kind(params, lr=0.1, clip=clip), kind(others, lr=0.1, clip=clip)
+    optimizer = kind(params, lr=0.1, clip=clip, skip_nonfinite=True if clip is None else None)
+    other = kind(others, lr=0.1, clip=clip)
     for step in range(6):
         set_gradients(params, step)
         if step in (1, 3):
@@ -199,14 +200,26 @@ def test_gradients_that_are_not_finite_skip_the_step_and_are_counted(kind, clip,
     assert optimizer.state[params[0]]["step"] == 4
 
 
-def test_without_the_check_nan_goes_into_the_weights_and_no_norm_is_computed():
+@pytest.mark.parametrize("skip", [None, False])
+def test_without_the_check_nan_goes_into_the_weights_and_no_norm_is_computed(skip):
     params = parameters()
-    optimizer = AdamW(params, skip_nonfinite=False)
+    optimizer = AdamW(params, skip_nonfinite=skip)
     set_gradients(params, 0)
     params[0].grad[0, 0] = math.nan
     optimizer.step()
     assert params[0].isnan().sum() == 1
     assert optimizer.last_grad_norm is None
+    assert optimizer.skipped_steps == 0
+
+
+def test_clipping_without_the_check_lets_nan_pass():
+    params = parameters()
+    optimizer = AdamW(params, clip=1.0, skip_nonfinite=False)
+    set_gradients(params, 0)
+    params[0].grad[0, 0] = math.nan
+    optimizer.step()
+    assert params[0].isnan().sum() == 1
+    assert math.isnan(optimizer.last_grad_norm)
     assert optimizer.skipped_steps == 0
 
 

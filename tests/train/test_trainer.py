@@ -102,8 +102,9 @@ class Poison(Hook):
         trainer.task.loss = poisoned
 
 
-def test_a_step_with_a_nan_is_skipped_and_counted(tmp_path):
-    train(tmp_path / "run", small(), [Poison(4, 2)])
+@pytest.mark.parametrize("clip", [1.0, None])
+def test_a_step_with_a_nan_is_skipped_and_counted(tmp_path, clip):
+    train(tmp_path / "run", small(clip=clip), [Poison(4, 2)])
     rows = [row for row in read(tmp_path / "run") if row["kind"] == "train"]
     assert [row["skipped"] for row in rows] == [0] * 4 + [1, 2] + [2] * 6
     assert math.isnan(rows[4]["loss"])

@@ -1,4 +1,4 @@
-"""How optimizers keep weights and states, in torch, to the bit of csrc/optimizer/tile_formats.h.
+"""How optimizers keep weights and states, in torch, to the bit of csrc/optimizer/block_formats.h.
 
 - split: an fp32 weight as bf16 `hi`, rounded to nearest, and int16 `lo`; `merge` gives every bit back.
 - bf16 with stochastic rounding: rounded up with the probability of the fraction that is cut off.

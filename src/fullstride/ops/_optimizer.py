@@ -18,8 +18,9 @@ from torch import Tensor
 
 from .. import _native
 from . import _formats as formats
+from ._gradient_norms import recall
 from ._tensors import mark_written
-from .grads import grad_norm_reference
+from .grads import grad_norm_reference, with_known
 
 WEIGHT_FORMATS = {"fp32": 0, "split": 1, "bf16": 2}
 """The codes of fs_weight_format."""
@@ -226,14 +227,18 @@ class ParamList:
     def grad_norm(self) -> float:
         """Of the gradients that were taken, all together; not finite if one of them is not. ops/grads.py in fewer
         questions, because the addresses are known already."""
+        sums = [None if gradient is None else recall(gradient) for gradient in self._gradients]
+        known = sum(value for value in sums if value is not None)
         if not _native.available():
-            return grad_norm_reference([gradient for gradient in self._gradients if gradient is not None])[0]
+            read = [g for g, value in zip(self._gradients, sums, strict=True) if g is not None and value is None]
+            return with_known(grad_norm_reference(read)[0], known)
         table = np.empty((len(self.slots), 3), dtype=np.int64)  # fs_tensor
         for column, name in enumerate(("grad", "numel", "grad_dtype")):
             table[:, column] = self._array[name]
+        table[[value is not None for value in sums], 1] = 0
         result = ctypes.c_double(0)
         _native.kernels.grad_norm(table.ctypes.data, len(table), ctypes.byref(result))
-        return result.value
+        return with_known(result.value, known)
 
     def drop_gradients(self) -> None:
         """Those that were taken. Kept any longer, they would lie in memory beside the next ones."""

@@ -5,7 +5,8 @@
     scale_:       g *= factor
 
 The norm is summed in double: the square of an fp32 number cannot overflow there, so the sum is finite exactly if all
-gradients are, and the check costs nothing. Its bits do not depend on the number of threads.
+gradients are, and the check costs nothing. Its bits do not depend on the number of threads. Gradients whose sum was
+remembered when they were written (_gradient_norms.py) are not read again.
 """
 
 import ctypes
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .. import _native
+from ._gradient_norms import recall
 from ._tensors import is_dense, kernel_dtype, mark_written, takes_kernel
 
 
@@ -37,14 +39,22 @@ def scale_reference_(tensors: Sequence[Tensor], factor: float) -> None:
 
 def grad_norm(tensors: Sequence[Tensor]) -> tuple[float, bool]:
     """(norm, finite). Tensors may be fp32 and bf16 mixed; those the kernel does not know go through the reference."""
-    fast, rest = _by_kernel(tensors)
+    sums = [recall(t) for t in tensors]
+    known = sum(known for known in sums if known is not None)
+    fast, rest = _by_kernel([t for t, known in zip(tensors, sums, strict=True) if known is None])
     fast = [t if is_dense(t) else t.contiguous() for t in fast]  # kept until the kernel is done
     result = ctypes.c_double(0)
     if fast:
         table = _table(fast)
         _native.kernels.grad_norm(table.buffer_info()[0], len(fast), ctypes.byref(result))
-    norm = math.hypot(result.value, grad_norm_reference(rest)[0]) if rest else result.value
+    norm = with_known(result.value, known)
+    norm = math.hypot(norm, grad_norm_reference(rest)[0]) if rest else norm
     return norm, math.isfinite(norm)
+
+
+def with_known(norm: float, sum_of_squares: float) -> float:
+    """The norm of all, from that of some and the sum of squares of the others."""
+    return math.sqrt(norm * norm + sum_of_squares) if sum_of_squares else norm
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 """What the optimizers share: one kernel call a step for all parameters of all groups, and everything around it.
 
-Around it: the norm of the gradients (one read), clipping and loss scale as a factor inside the step, steps that are
-skipped because a gradient is not finite, Lookahead, and states that keep their formats when they are saved and loaded.
+Around it: the norm of the gradients where it is wanted, clipping and loss scale as a factor inside the step, steps that
+are skipped because a gradient is not finite, Lookahead, and states that keep their formats when they are saved and
+loaded.
 """
 
 import math
@@ -28,14 +29,17 @@ class Optimizer(torch.optim.Optimizer):
     """The base of AdamW, Adam, SGD and Lamb. A subclass names its kernel, its states and its hyperparameters.
 
     clip: the norm of all gradients is brought down to this; last_grad_norm is the norm before.
-    skip_nonfinite: a step with NaN or infinity in a gradient changes nothing and is counted in skipped_steps.
+    skip_nonfinite: a step with NaN or infinity in a gradient changes nothing and is counted in skipped_steps. None:
+        where the norm, which tells, is taken anyway: with clip or a scaler. Else it is one more read of the gradients,
+        which torch does not make either. False: never, except with a scaler, which lives on it.
+    last_grad_norm: None where no norm was taken.
     seed: of stochastic rounding. scaler: of gradients that were scaled, see scaling.py.
     """
 
     step_kernel: ClassVar[Callable[..., None]]
     state_precision: str
     clip: float | None
-    skip_nonfinite: bool
+    skip_nonfinite: bool | None
     seed: int
     skipped_steps: int
     last_grad_norm: float | None
@@ -48,13 +52,13 @@ class Optimizer(torch.optim.Optimizer):
         defaults: dict[str, Any],
         state_precision: str = "fp32",
         clip: float | None = None,
-        skip_nonfinite: bool = True,
+        skip_nonfinite: bool | None = None,
         seed: int = 0,
     ) -> None:
         self.set_options(state_precision, clip, skip_nonfinite, seed)
         super().__init__(params, defaults)
 
-    def set_options(self, state_precision: str, clip: float | None, skip_nonfinite: bool, seed: int) -> None:
+    def set_options(self, state_precision: str, clip: float | None, skip_nonfinite: bool | None, seed: int) -> None:
         """What is not a hyperparameter of a group, and counters at their start."""
         check_options(state_precision, clip)
         self.state_precision, self.clip, self.skip_nonfinite, self.seed = state_precision, clip, skip_nonfinite, seed
@@ -119,14 +123,14 @@ class Optimizer(torch.optim.Optimizer):
         return SlotList(self.param_groups, self.state, names, self.state_precision, self.lookahead is not None)
 
     def _measure(self, slots: SlotList, scale: float) -> tuple[float, bool]:
-        """(the factor of clipping, whether all gradients are finite), from one read of them."""
+        """(the factor of clipping, whether the step is to be taken), from the norm of the gradients if it is wanted."""
         if self.clip is None and not self.skip_nonfinite and self.scaler is None:
             self.last_grad_norm = None
             return 1.0, True
         self.last_grad_norm = norm = scale * slots.tensors.grad_norm()
         finite = math.isfinite(norm)
         factor = 1.0 if self.clip is None or not finite else min(1.0, self.clip / (norm + 1e-6))
-        return factor, finite or (not self.skip_nonfinite and self.scaler is None)
+        return factor, finite or (self.skip_nonfinite is False and self.scaler is None)
 
     def _lookahead_alpha(self) -> float:
         """Counts the step, and gives Lookahead's alpha when it is due."""

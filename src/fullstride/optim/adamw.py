@@ -31,7 +31,7 @@ class Adam(Optimizer):
         maximize: bool = False,
         state_precision: str = "fp32",
         clip: float | None = None,
-        skip_nonfinite: bool = True,
+        skip_nonfinite: bool | None = None,
         seed: int = 0,
         decoupled_weight_decay: bool = False,
     ) -> None:
@@ -82,7 +82,7 @@ class AdamW(Adam):
         maximize: bool = False,
         state_precision: str = "fp32",
         clip: float | None = None,
-        skip_nonfinite: bool = True,
+        skip_nonfinite: bool | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(

@@ -35,19 +35,20 @@ def from_torch(
     *,
     state_precision: str | None = None,
     clip: float | None = None,
-    skip_nonfinite: bool = True,
+    skip_nonfinite: bool | None = None,
     seed: int = 0,
 ) -> Any:
     """The same optimizer object, now one of ours. Groups, hyperparameters, state, hooks and schedulers go on.
 
-    One that is ours already comes back as it is, with `clip` if that is given. Lookahead is converted inside.
+    One that is ours already comes back as it is, with `clip` and
+    `skip_nonfinite` if they are given. Lookahead is converted inside.
     """
     options: Any = {"state_precision": state_precision, "clip": clip, "skip_nonfinite": skip_nonfinite, "seed": seed}
     if isinstance(optimizer, Lookahead):
         optimizer.convert(lambda inner: from_torch(inner, **options))
         return optimizer
     if isinstance(optimizer, Optimizer):
-        return _kept(optimizer, state_precision, clip)
+        return _kept(optimizer, state_precision, clip, skip_nonfinite)
     kind = _OURS.get(type(optimizer))
     if kind is None:
         name = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
@@ -106,13 +107,16 @@ def to_torch(optimizer: Any) -> Any:
     return optimizer
 
 
-def _kept(optimizer: Optimizer, state_precision: str | None, clip: float | None) -> Optimizer:
+def _kept(
+    optimizer: Optimizer, state_precision: str | None, clip: float | None, skip_nonfinite: bool | None
+) -> Optimizer:
     if state_precision not in (None, optimizer.state_precision):
         raise ValueError(
             f"expected an optimizer with states in {state_precision}, got ours with {optimizer.state_precision};"
             f" make it with state_precision={state_precision!r}"
         )
     optimizer.clip = optimizer.clip if clip is None else clip
+    optimizer.skip_nonfinite = optimizer.skip_nonfinite if skip_nonfinite is None else skip_nonfinite
     return optimizer
 
 

@@ -24,7 +24,7 @@ class Lamb(Optimizer):
         maximize: bool = False,
         state_precision: str = "fp32",
         clip: float | None = None,
-        skip_nonfinite: bool = True,
+        skip_nonfinite: bool | None = None,
         seed: int = 0,
     ) -> None:
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}

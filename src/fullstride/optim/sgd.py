@@ -24,7 +24,7 @@ class SGD(Optimizer):
         maximize: bool = False,
         state_precision: str = "fp32",
         clip: float | None = None,
-        skip_nonfinite: bool = True,
+        skip_nonfinite: bool | None = None,
         seed: int = 0,
     ) -> None:
         defaults = {

@@ -13,7 +13,8 @@ def build_optimizer(config: Config, model: nn.Module) -> Any:
     wish = config.optimizer
     common: dict[str, Any] = {
         "lr": wish.lr, "weight_decay": wish.weight_decay,
-        "state_precision": wish.state_precision, "clip": config.clip, "seed": config.seed,
+        "state_precision": wish.state_precision, "clip": config.clip,
+        "skip_nonfinite": True, "seed": config.seed,
     }  # fmt: skip
     moments: dict[str, Any] = {"betas": wish.betas, "eps": wish.eps}
     parameters = list(model.parameters())
