@@ -360,9 +360,10 @@ FS_KERNEL(attention_backward, const void* dout, const void* q, const void* k, co
  * element (i, j) of each stands at i * row_stride + j * col_stride, so that transposed matrices need no copy. bias (or
  * NULL): bias_dtype, [n]. c: c_dtype, [m, n], rows c_row_stride apart, c_row_stride >= n. pre (or NULL): like c,
  * receives the argument of the activation. squares (or NULL): the sum of the squares of what was written to c, in
- * double. All dtypes F32 or BF16. Sums in fp32 in an order that only sizes, strides and dtypes decide: the same bits for
- * any number of threads. Where a and b are bf16 and the variant has instructions for them, denormals count as zero and two
- * products are added before they are added to the sum. k = 0 gives a product of 0. */
+ * double (bf16 in fp32 within a tile). All dtypes F32 or BF16. Sums in fp32 in an order that only sizes, strides and
+ * dtypes decide: the same bits for any number of threads. Where a and b are bf16 and the variant has instructions for
+ * them, denormals count as zero and two or more products are added before they are added to the sum. k = 0 gives a
+ * product of 0. */
 FS_KERNEL(gemm, const void* a, const void* b, const void* bias, void* c, void* pre, double* squares, int64_t m, int64_t n,
           int64_t k, int64_t a_row_stride, int64_t a_col_stride, int64_t b_row_stride, int64_t b_col_stride,
           int64_t c_row_stride, int32_t accumulate, int32_t activation, int32_t a_dtype, int32_t b_dtype,

@@ -5,7 +5,8 @@ import torch
 import torch.utils.checkpoint
 from torch.nn.functional import embedding
 
-from fullstride.ops import _weight_grads
+from fullstride import _native
+from fullstride.ops import _gradient_norms, _weight_grads, grads
 from fullstride.ops._weight_grads import overlap_weight_grads, overlaps_weight_grads
 from fullstride.ops.linear import backend, backends, linear, measure_overlap, set_backend
 from fullstride.optim import keep_main_gradients
@@ -284,3 +285,17 @@ def test_measuring_changes_no_setting():
     overlap_weight_grads(True)
     assert measure_overlap(rounds=1) > 0
     assert overlaps_weight_grads()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_norm_of_what_native_products_wrote_is_not_read_again(dtype, monkeypatch):
+    use("native", dtype)
+    (weight,) = parameters(1, dtype)
+    grads.grad_norm([torch.ones(1)])  # from now on norms are wanted
+    linear(random(64, WIDTH).to(dtype), weight).square().sum().backward()
+    exact = weight.grad.double().square().sum().item()
+    assert _gradient_norms.recall(weight.grad) == pytest.approx(exact, rel=1e-6)
+    monkeypatch.setattr(_native.kernels, "grad_norm", None)  # nothing is left to be read
+    assert grads.grad_norm([weight.grad]) == (pytest.approx(exact**0.5, rel=1e-6), True)
+    weight.grad.mul_(2)
+    assert _gradient_norms.recall(weight.grad) is None

@@ -26,6 +26,8 @@ _SAMPLE = 64  # bytes, at each of four places
 _entries: "dict[int, _Entry]" = {}
 """By the address of the first element."""
 _most = 1024
+_PATIENCE = 4096  # gradients
+_unasked = _PATIENCE  # remembered since a norm was asked for
 
 
 class _Entry(NamedTuple):
@@ -40,6 +42,8 @@ class _Entry(NamedTuple):
 
 def remember(gradient: Tensor, sum_of_squares: float) -> None:
     """After the gradient was written, and marked as written if it was there before. Holds it weakly."""
+    global _unasked
+    _unasked += 1
     if gradient.is_inference() or not is_dense(gradient) or not gradient.numel():
         return  # an inference tensor has no version
     if len(_entries) >= _most:
@@ -56,8 +60,15 @@ def remember(gradient: Tensor, sum_of_squares: float) -> None:
     )
 
 
+def are_wanted() -> bool:
+    """Whether anybody has asked for a norm lately: products sum squares only then."""
+    return _unasked < _PATIENCE
+
+
 def recall(gradient: Tensor) -> float | None:
     """The sum that was remembered for this gradient, if it is still its own."""
+    global _unasked
+    _unasked = 0
     if not _entries or type(gradient) is not Tensor:
         return None
     address = gradient.data_ptr()

@@ -14,6 +14,7 @@ All are for parameters alone, leaves of the graph, and only where nobody watches
 torch.autograd.grad, create_graph and torch.distributed get it from the engine as ever.
 """
 
+import ctypes
 import os
 import threading
 import weakref
@@ -26,8 +27,10 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ._products import add_product, product
+from . import _gradient_norms
+from ._products import add_product, name_of, product
 from ._tensors import mark_written
+from .gemm import multiply
 
 # Below this many elements the questions asked here cost more than an addition.
 _SMALL = 1 << 16
@@ -67,7 +70,17 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
             if p.grad is not None and add_product(p.grad, g.t(), x):
                 mark_written([p.grad])
                 return None, result
+    if p is not None and _gradient_norms.are_wanted() and name_of(g.t(), x, sums_rows=True) == "native":
+        return _product_with_norm(g.t(), x, dtype), result
     return product(g.t(), x, dtype, sums_rows=True), result
+
+
+def _product_with_norm(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """a b, and its sum of squares remembered for whoever clips."""
+    result, squares = a.new_empty(a.shape[0], b.shape[1], dtype=dtype), ctypes.c_double()
+    multiply(a, b, result, squares=squares)
+    _gradient_norms.remember(result, squares.value)
+    return result
 
 
 def give(node: Any, gradient: Tensor) -> bool:
