@@ -28,7 +28,8 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from . import _gradient_norms
-from ._products import add_product, name_of, product
+from ._kept_gradients import empty_gradient
+from ._products import add_product, name_of, product, product_by
 from ._tensors import mark_written
 from .gemm import multiply
 
@@ -70,17 +71,24 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
             if p.grad is not None and add_product(p.grad, g.t(), x):
                 mark_written([p.grad])
                 return None, result
-    if p is not None and _gradient_norms.are_wanted() and name_of(g.t(), x, sums_rows=True) == "native":
-        return _product_with_norm(g.t(), x, dtype), result
-    return product(g.t(), x, dtype, sums_rows=True), result
+    if p is None:
+        return product(g.t(), x, dtype, sums_rows=True), result
+    return _product_for(p, g.t(), x, dtype), result
 
 
-def _product_with_norm(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """a b, and its sum of squares remembered for whoever clips."""
-    result, squares = a.new_empty(a.shape[0], b.shape[1], dtype=dtype), ctypes.c_double()
-    multiply(a, b, result, squares=squares)
-    _gradient_norms.remember(result, squares.value)
-    return result
+def _product_for(p: Tensor, a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """a b, where the last gradient of p stood; its sum of squares is remembered for whoever clips."""
+    name, shape = name_of(a, b, sums_rows=True), (a.shape[0], b.shape[1])
+    if name == "native":
+        gradient = empty_gradient(p, shape, dtype)
+        squares = ctypes.c_double() if _gradient_norms.are_wanted() else None
+        multiply(a, b, gradient, squares=squares)
+        if squares is not None:
+            _gradient_norms.remember(gradient, squares.value)
+        return gradient
+    if name == "torch" and dtype is a.dtype:
+        return torch.mm(a, b, out=empty_gradient(p, shape, dtype))
+    return product_by(name, a, b, dtype)
 
 
 def give(node: Any, gradient: Tensor) -> bool:

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
+from ._kept_gradients import empty_gradient
 from ._products import biased_product, name_of, product
 from ._tensors import kernel_dtype, needs_grad, takes_kernel
 from .cross_entropy import _check_range, check_options, cross_entropy_reference
@@ -148,7 +149,7 @@ def _chunks(
     early = scale == 1 or hidden.dtype is torch.float32
     scaled = hidden * scale if early and scale != 1 and needs[1] else hidden
     dhidden = hidden.new_empty(rows, features, dtype=torch.float32) if needs[0] else None
-    dweight = weight.new_empty(classes, features, dtype=torch.float32) if needs[1] else None
+    dweight = empty_gradient(weight, (classes, features), torch.float32) if needs[1] else None
     if dweight is not None and rows == 0:
         dweight.zero_()
     dbias = hidden.new_zeros(classes, dtype=torch.float32) if needs[2] else None

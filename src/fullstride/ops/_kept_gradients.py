@@ -1,0 +1,54 @@
+"""Memory of the gradients of large weights, kept from one step to the next.
+
+zero_grad() frees all gradients, malloc hands their memory to activations of the next forward, and the next backward
+finds no block of their size: the heap grows by what it cannot place, step after step. A Llama of 110M parameters in
+bf16, 4 x 256 tokens, on 2 cores of Zen 4: 3108 MiB after 12 steps and still growing, 60 faults of huge pages and 2550
+ms a step; with the memory of each gradient kept beside its parameter 2672 MiB, 7 faults and 2080 ms (one run of each).
+
+A parameter has one such buffer, which dies with it. It is written anew only when nobody holds the gradient of the last
+step any more: what refers to its storage is counted.
+"""
+
+import math
+import sys
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ._tensors import mark_written
+
+_buffers: Any = WeakIdKeyDictionary()  # one for each parameter
+_lock = threading.Lock()
+
+
+def empty_gradient(p: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor to be written as the gradient of this parameter: where the last one stood, if nobody needs that."""
+    with _lock:
+        buffer = _buffers.get(p)
+        fits = buffer is not None and buffer.dtype is dtype and buffer.numel() == math.prod(shape)
+        if not fits or _num_references(buffer) > _alone():
+            buffer = _buffers[p] = torch.empty(shape, dtype=dtype, device="cpu")
+        mark_written([buffer])  # so that no one takes it for the gradient of the last step
+        gradient: Tensor = buffer.detach()
+    return gradient if gradient.shape == shape else gradient.view(shape)
+
+
+def _num_references(buffer: Tensor) -> int:
+    """To the storage of a tensor, in C++ and in Python, with those made here."""
+    storage = buffer.untyped_storage()
+    count: int = torch._C._storage_Use_Count(storage._cdata)
+    return count + sys.getrefcount(storage)
+
+
+_references_alone: int | None = None
+
+
+def _alone() -> int:
+    """Of a tensor whose storage nobody shares."""
+    global _references_alone
+    if _references_alone is None:
+        _references_alone = _num_references(torch.empty(1, device="cpu"))
+    return _references_alone
