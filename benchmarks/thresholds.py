@@ -16,7 +16,7 @@ from torch import Tensor
 from fullstride import _native
 from fullstride.bench.conditions import conditions
 from fullstride.bench.measure import interleave
-from fullstride.ops import convert, glu, grads, quantize, vector_math
+from fullstride.ops import convert, glu, grads, vector_math
 from fullstride.ops._optimizer import ParamList, make_slot
 from fullstride.ops.adam import AdamGroup, adam_step
 from fullstride.ops.bias_act import bias_act
@@ -48,7 +48,6 @@ def calls(n: int) -> dict[str, Callable[[], object]]:
         "glu": partial(glu.swiglu, x, x),
         "grads (norm)": partial(grads.grad_norm, [x]),
         "layer_norm": partial(layer_norm, x),
-        "quantize": partial(quantize.quantize, x),
         "rms_norm": partial(rms_norm, x),
         "rope": partial(rope, heads, *rope_tables(rows, 64)),
         "softmax": partial(softmax, x),

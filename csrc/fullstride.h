@@ -13,7 +13,8 @@
  *   - outputs do not overlap inputs, except where "may alias" is said: then only exactly, same pointer;
  *   - a dtype argument is one of fs_dtype, and only those listed at the kernel;
  *   - pointers marked "or NULL" switch a part off. All others are not NULL.
- * Arithmetic is fp32 inside, whatever the dtypes. NaN and infinity propagate as in the formula.
+ * Arithmetic is fp32 inside, whatever the dtypes; products of bf16 are by bf16 instructions where the variant has
+ * them. NaN and infinity propagate as in the formula.
  * Kernels never throw, never allocate for the caller, and keep no state but a scratch buffer per thread.
  * Same inputs and same thread count: bitwise the same outputs.
  */
@@ -57,8 +58,9 @@ enum fs_dtype { FS_F32 = 0, FS_BF16 = 1, FS_F16 = 2 };
 
 FS_EXPORT const char* fs_version(void);
 FS_EXPORT const char* fs_isa_name(int32_t isa);   /* NULL outside [0, FS_NUM_ISAS) */
-/* 1 if this build has it, and this CPU and this OS can run it. For amx this asks the kernel of Linux for permission to
- * use the matrix unit, once; it is refused where a thread has a signal stack too small for its registers. */
+/* 1 if this CPU and this OS can run it, and for amx if the compiler could build it. For amx this asks Linux for
+ * permission to use the matrix unit, once; it is refused where a thread has a signal stack too small for its
+ * registers. */
 FS_EXPORT int32_t fs_isa_supported(int32_t isa);
 /* The variant whose kernels serve where this one has none of its own, -1 if it has all of them. */
 FS_EXPORT int32_t fs_isa_base(int32_t isa);
@@ -360,8 +362,8 @@ FS_KERNEL(attention_backward, const void* dout, const void* q, const void* k, co
  * element (i, j) of each stands at i * row_stride + j * col_stride, so that transposed matrices need no copy. bias (or
  * NULL): bias_dtype, [n]. c: c_dtype, [m, n], rows c_row_stride apart, c_row_stride >= n. pre (or NULL): like c,
  * receives the argument of the activation. squares (or NULL): the sum of the squares of what was written to c, in
- * double (bf16 in fp32 within a tile). All dtypes F32 or BF16. Sums in fp32 in an order that only sizes, strides and
- * dtypes decide: the same bits for any number of threads. Where a and b are bf16 and the variant has instructions for
+ * double (bf16 in fp32 within a tile). All dtypes F32 or BF16. Sums in fp32 in an order that the call decides, squares
+ * apart: the same bits for any number of threads. Where a and b are bf16 and the variant has instructions for
  * them, denormals count as zero and two or more products are added before they are added to the sum. k = 0 gives a
  * product of 0. */
 FS_KERNEL(gemm, const void* a, const void* b, const void* bias, void* c, void* pre, double* squares, int64_t m, int64_t n,

@@ -72,7 +72,8 @@ FS_DEFINE(attention_backward)(const void* dout, const void* q, const void* k, co
   const auto next = [&](int i) { return Strides{strides[i], strides[i + 1], strides[i + 2]}; };
   const Gradients g{next(16), next(19), next(22), next(25), dout, dq, dk, dv, lse, delta};
   const int64_t kv_heads = a.batch * a.kv_heads;
-  const Units units(kv_heads, a.key_blocks());
+  const int64_t dq_bytes = a.group() * (a.queries + kBlockTokens) * (a.dim + 32) * int64_t{sizeof(float)};
+  const Units units(kv_heads, a.key_blocks(), dq ? dq_bytes : 0);
   const int64_t parts = units.parts, grain = grain_rows(kAttentionGrain, 5 * a.group() * a.queries * a.keys * a.dim / parts);
   with_type(dtype, [&](auto type) {
     using T = decltype(type);

@@ -27,9 +27,9 @@ class Backward : BlockProducts<typename TilesOf<T>::type> {
 
   Backward(const Attention& a, const Gradients& g, Arena& arena)
       : a_(a), g_(g), ahead_(a.queries <= kMostAhead), dk_stride_(Products::padded(a.dim)),
-        dv_stride_(Products::padded(a.value_dim)), query_size_(Products::cols_size(kBlock, a.dim)),
-        dout_size_(Products::cols_size(kBlock, a.value_dim)), q_size_(Products::cols_size(a.dim, kBlock)),
-        dout_rows_size_(Products::cols_size(a.value_dim, kBlock)) {
+        dv_stride_(Products::padded(a.value_dim)), query_size_(Products::cols_size(kBlockTokens, a.dim)),
+        dout_size_(Products::cols_size(kBlockTokens, a.value_dim)), q_size_(Products::cols_size(a.dim, kBlockTokens)),
+        dout_rows_size_(Products::cols_size(a.value_dim, kBlockTokens)) {
     const int64_t blocks = ahead_ ? a.query_blocks() : 1;
     queries_ = arena.take<Packed>(blocks * query_size_);
     douts_ = arena.take<Packed>(blocks * dout_size_);
@@ -37,43 +37,44 @@ class Backward : BlockProducts<typename TilesOf<T>::type> {
     dout_ = arena.take<Packed>(blocks * dout_rows_size_);
     keys_ = arena.take<Packed>(Products::rows_size(a.dim));
     values_ = arena.take<Packed>(Products::rows_size(a.value_dim));
-    k_ = arena.take<Packed>(Products::cols_size(a.dim, kBlock));
-    packed_ = arena.take<Packed>(Products::rows_size(kBlock));
-    scores_ = arena.take<float>(kBlock * kStride);
-    dscores_ = arena.take<float>(kBlock * kStride);
-    p_ = sizeof(Element) == 2 ? arena.take<Element>(kBlock * kStride) : reinterpret_cast<Element*>(scores_);
-    ds_ = sizeof(Element) == 2 ? arena.take<Element>(kBlock * kStride) : reinterpret_cast<Element*>(dscores_);
-    mask_ = arena.take<float>(a.mask.data ? kBlock * kStride : 0);
-    mask_by_keys_ = arena.take<float>(a.mask.data ? kBlock * kStride : 0);
-    dk_ = arena.take<float>(a.key_blocks() * kBlock * dk_stride_);
-    dv_ = arena.take<float>(a.key_blocks() * kBlock * dv_stride_);
+    k_ = arena.take<Packed>(Products::cols_size(a.dim, kBlockTokens));
+    packed_ = arena.take<Packed>(Products::rows_size(kBlockTokens));
+    scores_ = arena.take<float>(kBlockTokens * kStride);
+    dscores_ = arena.take<float>(kBlockTokens * kStride);
+    p_ = sizeof(Element) == 2 ? arena.take<Element>(kBlockTokens * kStride) : reinterpret_cast<Element*>(scores_);
+    ds_ = sizeof(Element) == 2 ? arena.take<Element>(kBlockTokens * kStride) : reinterpret_cast<Element*>(dscores_);
+    mask_ = arena.take<float>(a.mask.data ? kBlockTokens * kStride : 0);
+    mask_by_keys_ = arena.take<float>(a.mask.data ? kBlockTokens * kStride : 0);
+    dk_ = arena.take<float>(a.key_blocks() * kBlockTokens * dk_stride_);
+    dv_ = arena.take<float>(a.key_blocks() * kBlockTokens * dv_stride_);
   }
 
   // Floats of the sums for dq of one query head.
-  static int64_t dq_size(const Attention& a) { return a.query_blocks() * kBlock * Products::padded(a.dim); }
+  static int64_t dq_size(const Attention& a) { return a.query_blocks() * kBlockTokens * Products::padded(a.dim); }
   static int64_t dq_stride(const Attention& a) { return Products::padded(a.dim); }
 
   // dk and dv of every parts-th block of a key head, from block `part` on. dq: sums of what they give to the query heads of
   // the group, dq_size each.
   void run(int64_t batch, int64_t kv_head, int64_t part, int64_t parts, const void* q, const void* k, const void* v,
            float* dq) const {
-    const size_t rows = static_cast<size_t>(a_.key_blocks() * kBlock);
-    memset(dk_, 0, sizeof(float) * rows * static_cast<size_t>(dk_stride_));
-    memset(dv_, 0, sizeof(float) * rows * static_cast<size_t>(dv_stride_));
+    for (int64_t block = part; block < a_.key_blocks(); block += parts) {
+      memset(dk_ + block * kBlockTokens * dk_stride_, 0, sizeof(float) * static_cast<size_t>(kBlockTokens * dk_stride_));
+      memset(dv_ + block * kBlockTokens * dv_stride_, 0, sizeof(float) * static_cast<size_t>(kBlockTokens * dv_stride_));
+    }
     if (dq) memset(dq, 0, sizeof(float) * static_cast<size_t>(a_.group() * dq_size(a_)));
     for (int64_t i = 0; i < a_.group(); ++i) {
       const int64_t head = kv_head * a_.group() + i;
       const Rows rows_of = {at<T>(q, a_.q, batch, head, 0), at<T>(g_.dout, g_.dout_strides, batch, head, 0)};
       for (int64_t j = 0; ahead_ && j < a_.query_blocks(); ++j) pack_queries(rows_of, j);
       for (int64_t block = part; block < a_.key_blocks(); block += parts) {
-        pack_keys(at<T>(k, a_.k, batch, kv_head, block * kBlock), at<T>(v, a_.v, batch, kv_head, block * kBlock),
-                  min_of(kBlock, a_.keys - block * kBlock));
+        pack_keys(at<T>(k, a_.k, batch, kv_head, block * kBlockTokens), at<T>(v, a_.v, batch, kv_head, block * kBlockTokens),
+                  min_of(kBlockTokens, a_.keys - block * kBlockTokens));
         for (int64_t j = a_.causal ? block : 0; j < a_.query_blocks(); ++j)
-          add_block(a_.block(j * kBlock, block * kBlock), batch, head, rows_of, j, dq ? dq + i * dq_size(a_) : nullptr);
+          add_block(a_.block(j * kBlockTokens, block * kBlockTokens), batch, head, rows_of, j, dq ? dq + i * dq_size(a_) : nullptr);
       }
     }
     for (int64_t block = part; block < a_.key_blocks(); block += parts) {
-      const int64_t first = block * kBlock, count = min_of(kBlock, a_.keys - first);
+      const int64_t first = block * kBlockTokens, count = min_of(kBlockTokens, a_.keys - first);
       if (g_.dk)
         store_rows(dk_ + first * dk_stride_, dk_stride_, at<T>(g_.dk, g_.dk_strides, batch, kv_head, first),
                    g_.dk_strides.row, count, a_.dim, a_.scale);
@@ -92,7 +93,7 @@ class Backward : BlockProducts<typename TilesOf<T>::type> {
 
   // Queries and their gradients as columns, for the scores, and as rows over which dk and dv are summed.
   void pack_queries(const Rows& rows, int64_t j) const {
-    const int64_t first = j * kBlock, count = min_of(kBlock, a_.queries - first), slot = ahead_ ? j : 0;
+    const int64_t first = j * kBlockTokens, count = min_of(kBlockTokens, a_.queries - first), slot = ahead_ ? j : 0;
     const int64_t q_row = a_.q.row, dout_row = g_.dout_strides.row;
     const T *q = rows.q + first * q_row, *dout = rows.dout + first * dout_row;
     Products::pack_cols(Lines<T>{q, q_row, 1}, count, a_.dim, queries_ + slot * query_size_);

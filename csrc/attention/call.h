@@ -6,9 +6,9 @@
 
 namespace {
 
-// Queries and keys of a block. 48 to 128 gave the same speed within the noise, 32 was 10 % slower (Zen 4, AVX2, 64 to 1024
-// tokens).
-constexpr int64_t kBlock = 64;
+// Queries and keys of a block. 48 to 128 gave the same speed within the noise, 32 was 10 % slower (an earlier kernel, in
+// fp32, on Zen 4 with AVX2, 64 to 1024 tokens).
+constexpr int64_t kBlockTokens = 64;
 
 // Queries and keys of one head, [first, first + count) each.
 struct Block {
@@ -117,10 +117,10 @@ struct Attention {
         causal(causal) {}
 
   int64_t group() const { return heads / kv_heads; }  // query heads that share a key head
-  int64_t query_blocks() const { return (queries + kBlock - 1) / kBlock; }
-  int64_t key_blocks() const { return (keys + kBlock - 1) / kBlock; }
+  int64_t query_blocks() const { return (queries + kBlockTokens - 1) / kBlockTokens; }
+  int64_t key_blocks() const { return (keys + kBlockTokens - 1) / kBlockTokens; }
   Block block(int64_t first_query, int64_t first_key) const {
-    return {first_query, min_of(kBlock, queries - first_query), first_key, min_of(kBlock, keys - first_key)};
+    return {first_query, min_of(kBlockTokens, queries - first_query), first_key, min_of(kBlockTokens, keys - first_key)};
   }
   // Whether some query of the block does not see all of its keys for causality.
   bool cuts(const Block& block) const { return causal && block.keys_until(0) < block.num_keys; }
@@ -153,9 +153,12 @@ struct Arena {
 struct Units {
   int64_t parts, count;
 
-  Units(int64_t kv_heads, int64_t blocks) {
+  // bytes: that every unit of a head in parts holds until the end.
+  Units(int64_t kv_heads, int64_t blocks, int64_t bytes = 0) {
+    constexpr int64_t kMostBytes = 256 << 20;
     const int64_t threads = fs_max_threads(), even = threads / greatest_divisor(max_of(1, kv_heads), threads);
-    parts = kv_heads >= 4 * threads ? 1 : max_of(1, min_of(even, blocks));
+    const int64_t most = bytes ? kMostBytes / (bytes * max_of(1, kv_heads)) : blocks;
+    parts = kv_heads >= 4 * threads ? 1 : max_of(1, min_of(min_of(even, blocks), most));
     count = kv_heads * parts;
   }
   static int64_t greatest_divisor(int64_t a, int64_t b) {

@@ -21,18 +21,18 @@ class Forward : BlockProducts<typename TilesOf<T>::type> {
 
   Forward(const Attention& a, Arena& arena)
       : a_(a), ahead_(a.keys <= kMostAhead), key_size_(Products::rows_size(a.dim)),
-        value_size_(Products::cols_size(a.value_dim, kBlock)), out_stride_(Products::padded(a.value_dim) + 16) {
+        value_size_(Products::cols_size(a.value_dim, kBlockTokens)), out_stride_(Products::padded(a.value_dim) + 16) {
     const int64_t blocks = ahead_ ? a.key_blocks() : 1;
     keys_ = arena.take<Packed>(blocks * key_size_);
     values_ = arena.take<Packed>(blocks * value_size_);
-    queries_ = arena.take<Packed>(Products::cols_size(kBlock, a.dim));
-    packed_ = arena.take<Packed>(Products::rows_size(kBlock));
-    scores_ = arena.take<float>(kBlock * kStride);
+    queries_ = arena.take<Packed>(Products::cols_size(kBlockTokens, a.dim));
+    packed_ = arena.take<Packed>(Products::rows_size(kBlockTokens));
+    scores_ = arena.take<float>(kBlockTokens * kStride);
     // Where products are in bf16 the probabilities are rounded; else they stay where the scores were.
-    probabilities_ = sizeof(Element) == 2 ? arena.take<Element>(kBlock * kStride) : reinterpret_cast<Element*>(scores_);
-    mask_ = arena.take<float>(a.mask.data ? kBlock * kStride : 0);
-    mask_by_keys_ = arena.take<float>(a.mask.data ? kBlock * kStride : 0);
-    out_ = arena.take<float>(kBlock * out_stride_);
+    probabilities_ = sizeof(Element) == 2 ? arena.take<Element>(kBlockTokens * kStride) : reinterpret_cast<Element*>(scores_);
+    mask_ = arena.take<float>(a.mask.data ? kBlockTokens * kStride : 0);
+    mask_by_keys_ = arena.take<float>(a.mask.data ? kBlockTokens * kStride : 0);
+    out_ = arena.take<float>(kBlockTokens * out_stride_);
     max_ = arena.take<float>(kPadded);
     sum_ = arena.take<float>(kPadded);
     rescale_ = arena.take<float>(kPadded);
@@ -45,14 +45,14 @@ class Forward : BlockProducts<typename TilesOf<T>::type> {
     for (int64_t j = 0; ahead_ && j < a_.key_blocks(); ++j) pack(keys, values, j);
     for (int64_t i = 0; i < a_.group(); ++i)
       for (int64_t block = part; block < a_.query_blocks(); block += parts)
-        queries(batch, kv_head * a_.group() + i, block * kBlock, q, keys, values, out, lse);
+        queries(batch, kv_head * a_.group() + i, block * kBlockTokens, q, keys, values, out, lse);
   }
 
  private:
   static constexpr int64_t kMostAhead = 8192;  // keys that are packed before any is used
 
   void pack(const T* keys, const T* values, int64_t j) const {
-    const int64_t first = j * kBlock, count = min_of(kBlock, a_.keys - first), slot = ahead_ ? j : 0;
+    const int64_t first = j * kBlockTokens, count = min_of(kBlockTokens, a_.keys - first), slot = ahead_ ? j : 0;
     Products::pack_rows(Lines<T>{keys + first * a_.k.row, a_.k.row, 1}, count, a_.dim, keys_ + slot * key_size_);
     Products::pack_cols(Lines<T>{values + first * a_.v.row, 1, a_.v.row}, a_.value_dim, count,
                         values_ + slot * value_size_);
@@ -60,20 +60,20 @@ class Forward : BlockProducts<typename TilesOf<T>::type> {
 
   void queries(int64_t batch, int64_t head, int64_t first_query, const void* q, const T* keys, const T* values, void* out,
                float* lse) const {
-    const int64_t count = min_of(kBlock, a_.queries - first_query);
+    const int64_t count = min_of(kBlockTokens, a_.queries - first_query);
     Products::pack_cols(Lines<T>{at<T>(q, a_.q, batch, head, first_query), a_.q.row, 1}, count, a_.dim, queries_);
-    memset(out_, 0, sizeof(float) * static_cast<size_t>(kBlock * out_stride_));
+    memset(out_, 0, sizeof(float) * static_cast<size_t>(kBlockTokens * out_stride_));
     for (int64_t i = 0; i < kPadded; ++i) {
       max_[i] = -__builtin_inff();
       sum_[i] = 0;
     }
     const int64_t end = a_.causal ? min_of(a_.keys, first_query + count) : a_.keys;
-    for (int64_t key = 0; key < end; key += kBlock) {
+    for (int64_t key = 0; key < end; key += kBlockTokens) {
       const Block block = a_.block(first_query, key);
       const BlockMask mask = mask_of(a_, batch, head, block, mask_, mask_by_keys_, kStride);
       if (mask.seen == Seen::kNone) continue;
-      if (!ahead_) pack(keys, values, key / kBlock);
-      add_block(block, mask, batch * a_.heads + head, ahead_ ? key / kBlock : 0);
+      if (!ahead_) pack(keys, values, key / kBlockTokens);
+      add_block(block, mask, batch * a_.heads + head, ahead_ ? key / kBlockTokens : 0);
     }
     T* const to = at<T>(out, a_.out, batch, head, first_query);
     for (int64_t query = 0; query < count; ++query)  // a query that sees no key gives zeros

@@ -24,14 +24,14 @@ struct BlockProducts {
   using Packed = typename Tiles::Packed;
   using Element = typename Tiles::Element;  // of what is multiplied
   static constexpr int64_t kCols = Tiles::kCols;
-  static constexpr int64_t kPadded = divide_up(kBlock, kCols) * kCols;
+  static constexpr int64_t kPadded = divide_up(kBlockTokens, kCols) * kCols;
   // Rows of a tile of scores are a cache line longer than they need: else they would share a few sets of the cache.
   static constexpr int64_t kStride = kPadded + 16;
 
   static int64_t padded(int64_t cols) { return divide_up(cols, kCols) * kCols; }
   static Panels panels(int64_t lines) { return Panels(lines, Tiles::kRows, Tiles::kRowUnit); }
-  // Packed elements of up to kBlock rows, and of so many columns.
-  static int64_t rows_size(int64_t depth) { return kBlock * Tiles::line_size(depth); }
+  // Packed elements of up to kBlockTokens rows, and of so many columns.
+  static int64_t rows_size(int64_t depth) { return kBlockTokens * Tiles::line_size(depth); }
   static int64_t cols_size(int64_t cols, int64_t depth) { return padded(cols) * Tiles::line_size(depth); }
 
   template <class T>

@@ -31,7 +31,7 @@ struct BlockMask {
     return stride == 1 ? broadcast(values[key]) : load(values + key * stride + query, All{});
   }
 };
-// Room for two tiles of kBlock rows, `stride` apart.
+// Room for two tiles of kBlockTokens rows, `stride` apart.
 inline BlockMask mask_of(const Attention& a, int64_t batch, int64_t head, const Block& block, float* room, float* by_keys,
                          int64_t stride) {
   const Seen seen = load_mask(a.mask, batch, head, block, room, stride);

@@ -56,7 +56,7 @@ struct MmlaTiles {
   // kPairs: of rows.
   template <int kPairs>
   static void multiply_as(int64_t steps, const bf16* a, const bf16* b, float* sums, int64_t stride, bool fresh) {
-    constexpr int kColPairs = kCols / 2, kBlock = 2 * kMmlaDepth;
+    constexpr int kColPairs = kCols / 2, kPairSize = 2 * kMmlaDepth;
     vfloat s[kPairs][kColPairs];
 #pragma GCC unroll 4
     for (int i = 0; i < kPairs; ++i)
@@ -67,11 +67,11 @@ struct MmlaTiles {
         s[i][j] = pair.first;
         s[i][j + 1] = pair.second;
       }
-    for (int64_t k = 0; k < steps; ++k, a += kPairs * kBlock, b += kColPairs * kBlock)
+    for (int64_t k = 0; k < steps; ++k, a += kPairs * kPairSize, b += kColPairs * kPairSize)
 #pragma GCC unroll 4
       for (int i = 0; i < kPairs; ++i)
 #pragma GCC unroll 4
-        for (int j = 0; j < kColPairs; ++j) s[i][j] = add_mmla(s[i][j], a + i * kBlock, b + j * kBlock);
+        for (int j = 0; j < kColPairs; ++j) s[i][j] = add_mmla(s[i][j], a + i * kPairSize, b + j * kPairSize);
 #pragma GCC unroll 4
     for (int i = 0; i < kPairs; ++i)
 #pragma GCC unroll 4

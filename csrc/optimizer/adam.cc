@@ -48,7 +48,8 @@ FS_INLINE vfloat next_weight(vfloat w, vfloat m, vfloat root, const Coefficients
 
 // For states that are rounded anyway the same in fewer multiplications, which are what Zen 4 has least room for: the
 // correction of the root is in eps and in the step. With fp32 states split weights follow fp32 ones to the bit.
-FS_INLINE vfloat next_v_narrow(vfloat v, vfloat g, const Coefficients& c) { return v + c.beta2_rest * (g * g - v); }
+// An infinite v stays infinite, so that the weight stands still.
+FS_INLINE vfloat next_v_narrow(vfloat v, vfloat g, const Coefficients& c) { return c.beta2 * v + c.beta2_rest * (g * g); }
 FS_INLINE vfloat next_weight_narrow(vfloat w, vfloat m, vfloat root, const Coefficients& c) {
   const vfloat denominator = root + c.narrow_eps;
   return w * c.keep - c.narrow_step * (c.divides ? m / denominator : quotient(m, denominator));

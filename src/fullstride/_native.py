@@ -81,8 +81,23 @@ def use_isa(name: str) -> Iterator[None]:
         _bind(before)
 
 
+def step_up() -> bool:
+    """Goes on with the variant that builds on this one, if the machine has it and nobody chose another.
+
+    That is the matrix unit, which a hypervisor may show although it does not work: loading the library does not take
+    it, and who does tries it in a child process first (machine/products.py).
+    """
+    if not available() or os.environ.get("FULLSTRIDE_ISA"):
+        return False
+    higher = next((name for name in _isa_names(library()) if _base(library(), name) == isa()), None)
+    if higher is None or not isas()[higher]:
+        return False
+    _bind(higher)
+    return True
+
+
 def fall_back() -> bool:
-    """Goes on with the variant that this one builds on, for good; False if it builds on none."""
+    """Goes on with the variant that this one builds on; False if it builds on none."""
     base = _base(library(), isa()) if available() else None
     if base is not None:
         _bind(base)
@@ -163,11 +178,12 @@ def _find() -> Path | None:
 
 def _load(library: ctypes.CDLL) -> None:
     """Chooses the variant and binds it."""
-    names = _isa_names(library)
-    able = [name for i, name in enumerate(names) if library.fs_isa_supported(i)]
-    wish = os.environ.get("FULLSTRIDE_ISA") or able[-1]
-    _check_isa(wish, able)
-    _bind_variant(library, wish)
+    names, wish = _isa_names(library), os.environ.get("FULLSTRIDE_ISA")
+    # To ask for a variant that builds on another is to ask Linux for the matrix unit: only where it is wanted.
+    asked = [(i, name) for i, name in enumerate(names) if name == wish or _base(library, name) is None]
+    able = [name for i, name in asked if library.fs_isa_supported(i)]
+    _check_isa(wish or able[-1], able)
+    _bind_variant(library, wish or able[-1])
 
 
 def _bind(name: str) -> None:

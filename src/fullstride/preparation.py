@@ -22,6 +22,7 @@ from .machine import memory, products, threads
 from .machine.trials import verdicts
 from .nn import forward, split, swap
 from .ops import linear
+from .ops._kept_gradients import forget
 from .optim import from_torch
 from .optim.scaling import LossScaler
 
@@ -138,6 +139,7 @@ def restore(model: nn.Module) -> nn.Module:
             if prepared.inner is not None:
                 module.__dict__["forward"] = prepared.inner
     swap.unswap(inner)
+    forget(inner.parameters())
     split.merge_weights(inner)
     optimizer = record.optimizer_ref() if record.optimizer_ref is not None else None
     if optimizer is not None:

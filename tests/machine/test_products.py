@@ -108,6 +108,8 @@ def test_a_matrix_unit_that_fails_is_left_alone_by_all_kernels(machine, monkeypa
         machine.bad.clear()  # it was the matrix unit
         return True
 
+    monkeypatch.setattr(products, "_matrix_unit_failed", [])
+    monkeypatch.setattr(products._native, "step_up", lambda: True)
     monkeypatch.setattr(products._native, "isa", lambda: isas[-1])
     monkeypatch.setattr(products._native, "fall_back", fall_back)
     choice = products.choose()

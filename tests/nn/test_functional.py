@@ -39,6 +39,7 @@ LEFT = {
     "cross_entropy over dimension 1": (F.cross_entropy, (X, torch.randint(0, 4, (3, 8))), {}),
     "silu in place": (F.silu, (X.clone(),), {"inplace": True}),
     "softmax over another dimension": (F.softmax, (X,), {"dim": 1}),
+    "softmax into a tensor": (torch.softmax, (X, -1), {"out": torch.empty(3, 4, 8)}),
     "softmax into fp64": (torch.softmax, (X, -1), {"dtype": torch.float64}),
     "gelu of fp16": (F.gelu, (X.half(),), {}),
     "linear of a vector weight": (F.linear, (X, W[0]), {}),

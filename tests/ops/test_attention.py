@@ -263,6 +263,20 @@ def test_dropout_of_all_gives_zeros(isa):
     assert all((dx == 0).all() for dx in grads)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sequences_longer_than_what_is_packed_ahead(dtype):
+    q, k, v, dout = (random(1, 1, 8300, 8, seed=i).to(dtype) for i in range(4))
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    found = attention(*inputs, is_causal=True)
+    gradients = torch.autograd.grad(found, inputs, dout)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    expected = F.scaled_dot_product_attention(*exact, is_causal=True)
+    wanted = torch.autograd.grad(expected, exact, dout.double())
+    for result, reference in zip((found, *gradients), (expected, *wanted), strict=True):
+        size = reference.abs().max().item()
+        assert (result - reference).abs().max().item() <= (1e-5 if dtype is torch.float32 else 2e-2) * size
+
+
 # ---- threads -----------------------------------------------------------------------------------------------
 
 

@@ -89,8 +89,9 @@ def test_nan_and_infinity_stay_in_their_row_and_column(isa, shape):
 
 
 @pytest.mark.parametrize("shape", [(130, 300, 520), (150, 40, 300), (70, 40, 2100)])
-def test_the_number_of_threads_does_not_change_a_bit(isa, num_threads, shape):
-    a, b = operands(*shape)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_number_of_threads_does_not_change_a_bit(isa, num_threads, shape, dtype):
+    a, b = (x.to(dtype) for x in operands(*shape))
     a = by_columns(a) if shape[2] > 1000 else a
     results = []
     for threads in (1, 2, 3, 4):

@@ -60,6 +60,7 @@ def collect(measure: bool = True) -> dict[str, Any]:
     }  # fmt: skip
     facts["onednn"] = onednn.describe()
     choice = products.describe(measure)
+    facts["kernels"]["isa"] = _native.isa()  # which that may have changed
     facts["products"] = None if choice is None else asdict(choice)
     if measure:
         facts["measured"] = {

@@ -32,6 +32,7 @@ MARGIN = 1.15
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _CHOSEN = ("fp32", "bf16")  # have several backends
 _INT8 = verdicts.operation_name("int8", "product")
+_matrix_unit_failed: list[str] = []  # the variant, if it did in this process
 _AGAIN = 3600.0  # seconds until findings of a busy machine are taken again
 
 
@@ -83,11 +84,14 @@ def choose(wish: str = "auto", use_cache: bool = True, renew: bool = False) -> C
     """
     wish, why = _wished(wish)
     precisions = ["fp32", "bf16"] + ["fp16"] * (wish == "fp16")
+    if not _matrix_unit_failed:
+        _native.step_up()
     findings, notes = _find(precisions, use_cache, renew)
     trouble = findings.verdicts.get(verdicts.product_name("bf16", "native"), verdicts.FINE)
     isa = _native.isa()
     if verdicts.is_settled(trouble) and trouble != verdicts.FINE and _native.fall_back():
         # The matrix unit is shown but does not work. Attention uses it, too, so all kernels go on without it.
+        _matrix_unit_failed.append(isa)
         findings, notes = _find(precisions, use_cache, renew)
         notes = [*notes, f"without {isa}, whose bf16 product {trouble}"]
     return _decide(wish, why, findings, notes)
@@ -284,8 +288,10 @@ def _excluded(found: Mapping[str, str]) -> dict[tuple[torch.dtype, str], str]:
     for precision in _CHOSEN:
         for backend in linear.BACKENDS:
             verdict = found.get(verdicts.product_name(precision, backend), verdicts.FINE)
-            if verdict != verdicts.FINE:
+            if verdict != verdicts.FINE and (precision != "fp32" or verdicts.is_settled(verdict)):
                 excluded[_DTYPES[precision], backend] = verdict
+    if all((torch.float32, backend) in excluded for backend in linear.built(torch.float32)):
+        excluded.pop((torch.float32, "torch"), None)  # a model without products would be of no use to anybody
     return excluded
 
 

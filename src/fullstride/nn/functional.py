@@ -104,8 +104,8 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
     return softmax_op.softmax(input if dtype is None else input.to(dtype))
 
 
-def torch_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-    return softmax(input, dim, dtype=dtype)
+def torch_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None, out: Tensor | None = None) -> Any:
+    return NotImplemented if out is not None else softmax(input, dim, dtype=dtype)
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:

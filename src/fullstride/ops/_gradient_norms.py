@@ -9,8 +9,8 @@ the gradient that backward returns p.grad without a copy, in the same storage an
 an older one instead, that is another version, and where it copies, another storage.
 
 What is written behind autograd's back (`p.grad.data.mul_()`, `dist.all_reduce`, NumPy) raises no version. So a few
-bytes of the gradient are compared, too: no scaling or averaging leaves all of them alone. Who changes single elements
-that way is not seen; in torch's own view such a gradient has not changed either.
+bytes of the gradient are compared, too: scaling or averaging changes them unless all are zero. Who changes single
+elements that way is not seen; in torch's own view such a gradient has not changed either.
 """
 
 import ctypes
@@ -26,8 +26,7 @@ _SAMPLE = 64  # bytes, at each of four places
 _entries: "dict[int, _Entry]" = {}
 """By the address of the first element."""
 _most = 1024
-_PATIENCE = 4096  # gradients
-_unasked = _PATIENCE  # remembered since a norm was asked for
+_wanted = False
 
 
 class _Entry(NamedTuple):
@@ -42,8 +41,6 @@ class _Entry(NamedTuple):
 
 def remember(gradient: Tensor, sum_of_squares: float) -> None:
     """After the gradient was written, and marked as written if it was there before. Holds it weakly."""
-    global _unasked
-    _unasked += 1
     if gradient.is_inference() or not is_dense(gradient) or not gradient.numel():
         return  # an inference tensor has no version
     if len(_entries) >= _most:
@@ -60,15 +57,19 @@ def remember(gradient: Tensor, sum_of_squares: float) -> None:
     )
 
 
+def want() -> None:
+    """Products sum squares from now on, in this process. Said by optimizers that will ask for a norm: what is summed, and
+    so the last bits of the norm, then depend on the optimizer alone and not on what happened before."""
+    global _wanted
+    _wanted = True
+
+
 def are_wanted() -> bool:
-    """Whether anybody has asked for a norm lately: products sum squares only then."""
-    return _unasked < _PATIENCE
+    return _wanted
 
 
 def recall(gradient: Tensor) -> float | None:
     """The sum that was remembered for this gradient, if it is still its own."""
-    global _unasked
-    _unasked = 0
     if not _entries or type(gradient) is not Tensor:
         return None
     address = gradient.data_ptr()

@@ -10,8 +10,10 @@ step any more: what refers to its storage is counted.
 """
 
 import math
+import os
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -36,6 +38,12 @@ def empty_gradient(p: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Ten
     return gradient if gradient.shape == shape else gradient.view(shape)
 
 
+def forget(parameters: Iterable[Tensor]) -> None:
+    """Their memory is given back, once their gradients are gone."""
+    for p in parameters:
+        _buffers.pop(p, None)
+
+
 def _num_references(buffer: Tensor) -> int:
     """To the storage of a tensor, in C++ and in Python, with those made here."""
     storage = buffer.untyped_storage()
@@ -52,3 +60,12 @@ def _alone() -> int:
     if _references_alone is None:
         _references_alone = _num_references(torch.empty(1, device="cpu"))
     return _references_alone
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # it may have been held
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

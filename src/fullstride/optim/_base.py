@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from ..ops._gradient_norms import want
 from ..ops.grads import scale_
 from ._slots import STATE_DTYPES, Names, SlotList, check_parameter
 from .main_gradients import drop_main_gradients, keep_main_gradients
@@ -62,6 +63,8 @@ class Optimizer(torch.optim.Optimizer):
         """What is not a hyperparameter of a group, and counters at their start."""
         check_options(state_precision, clip)
         self.state_precision, self.clip, self.skip_nonfinite, self.seed = state_precision, clip, skip_nonfinite, seed
+        if clip is not None or skip_nonfinite:
+            want()  # gradients are summed while they are written
         self.skipped_steps, self.last_grad_norm, self.scaler, self.lookahead = 0, None, None, None
         self._slots: SlotList | None = None
         self._unscaled = False

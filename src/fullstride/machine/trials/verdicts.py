@@ -49,7 +49,7 @@ def of_error(error: float, tolerance: float) -> str:
 
 def of_exception(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or "can't allocate memory" in lines[0]:  # the latter is torch's RuntimeError
         return f"{_NOT_TRIED}no memory"
     return f"{_REFUSED}{lines[0][:200]}"
 
