@@ -1,6 +1,6 @@
 """The most memory that a process holds after two steps of stories110M: ours, stock as it comes, stock in bf16.
 
-    python -m benchmarks.llama_memory --json benchmarks/llama_memory.json
+    python -m benchmarks.llama_memory --json FILE
 
 `fullstride bench step --model llama` tells it too, at the end of an hour of timing where bf16 is slow. Memory is not a
 matter of time, so this may run on a machine that others use.

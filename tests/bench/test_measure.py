@@ -1,3 +1,5 @@
+from fullstride import _native
+from fullstride.bench import conditions
 from fullstride.bench.measure import Spread, Timing, interleave
 
 
@@ -21,3 +23,10 @@ def test_short_calls_are_repeated_within_a_turn(monkeypatch):
     timings = interleave({"a": lambda: calls.append(1)}, rounds=3, seconds_per_turn=2.0)
     assert len(calls) == 1 + 1 + 3 * 8  # to warm up, to find the repeats, three turns
     assert timings["a"].seconds == (0.25,) * 3
+
+
+def test_results_lie_in_a_folder_named_after_the_cpu_and_what_it_can_do():
+    name = conditions.folder_name()
+    assert name == name.lower()
+    assert " " not in name
+    assert name.endswith([isa for isa, able in _native.isas().items() if able][-1])

@@ -62,7 +62,8 @@ def test_gradients_of_earlier_steps_stay_what_they_were(name):
     set_backend(torch.float32, name)
     try:
         weight = torch.nn.Parameter(torch.randn(P))
-        kept, places = [], set()
+        kept: list[torch.Tensor] = []
+        places: set[int] = set()
         for i in range(4):
             weight.grad = None
             linear(torch.full((2, 300), float(i + 1)), weight).sum().backward()
@@ -76,6 +77,7 @@ def test_gradients_of_earlier_steps_stay_what_they_were(name):
         for _ in range(3):
             weight.grad = None
             linear(torch.ones(2, 300), weight).sum().backward()
+            assert weight.grad is not None
             places.add(weight.grad.data_ptr())
         assert len(places) == 4  # the last one, again and again
     finally:

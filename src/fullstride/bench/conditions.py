@@ -1,6 +1,7 @@
 """Where, when and on what a measurement was taken: without it a figure cannot be compared with another."""
 
 import os
+import re
 import time
 from typing import Any
 
@@ -29,3 +30,13 @@ def conditions(heap: memory.Heap | None = None) -> dict[str, Any]:
 def as_text(conditions: dict[str, Any]) -> str:
     """The facts as aligned lines."""
     return "\n".join(f"{name.replace('_', ' '):<13} {value}" for name, value in conditions.items())
+
+
+def folder_name() -> str:
+    """Of results from this kind of machine: a hypervisor may hide what the name of the CPU promises."""
+    best = [name for name, able in _native.isas().items() if able][-1:] or ["torch"]
+    return re.sub(r"[^a-z0-9_]+", "-", f"{cpu.describe().model} {best[0]}".lower()).strip("-")
+
+
+if __name__ == "__main__":
+    print(folder_name())

@@ -58,8 +58,8 @@ def remember(gradient: Tensor, sum_of_squares: float) -> None:
 
 
 def want() -> None:
-    """Products sum squares from now on, in this process. Said by optimizers that will ask for a norm: what is summed, and
-    so the last bits of the norm, then depend on the optimizer alone and not on what happened before."""
+    """Products sum squares from now on, in this process. Said by optimizers that will ask for a norm: what is summed,
+    and so the last bits of the norm, then depend on the optimizer alone and not on what happened before."""
     global _wanted
     _wanted = True
 

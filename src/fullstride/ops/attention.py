@@ -2,10 +2,10 @@
 
     P = softmax(scale * q k^T + mask),   out = dropout(P) v,   scale = 1 / sqrt(E) unless given
 
-Blocks of queries meet blocks of keys that stay in the cache. Forward keeps a running maximum and sum of each query and
-saves the logarithm of the sum, lse; backward makes P = e^(scale * q k^T + mask - lse) anew. So memory is linear in the
-length. Arithmetic is fp32, also for bf16. Causality hides the keys after i from query i. A query that sees no key gives
-zeros, as in torch.
+Blocks of queries meet blocks of keys that stay in the cache. Forward keeps a running maximum and sum of each query
+and saves the logarithm of the sum, lse; backward makes P = e^(scale * q k^T + mask - lse) anew. So memory is linear
+in the length. Sums are fp32; where the CPU multiplies bf16, P and dS are rounded to it before their products.
+Causality hides the keys after i from query i. A query that sees no key gives zeros, as in torch.
 """
 
 import ctypes
