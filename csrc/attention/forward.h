@@ -152,7 +152,8 @@ class Forward : BlockProducts<typename TilesOf<T>::type> {
         const int64_t at = key * kStride + col + v * kWidth;
         const vfloat e = exp_nonpositive(load(scores_ + at, All{}) * scale - shift[v]);
         store(probabilities_ + at, e, All{});
-        total[v] += e;
+        // What is summed is what v will be multiplied by: errors of rounding then move weight between keys, no more.
+        total[v] += sizeof(Element) == 2 ? load(probabilities_ + at, All{}) : e;
       }
     for (int v = 0; v < kVectors; ++v) store(sum_ + col + v * kWidth, total[v], All{});
   }
