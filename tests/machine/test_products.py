@@ -97,6 +97,17 @@ def test_auto_compares_the_time_of_the_same_work_at_every_shape(machine):
     assert choice.peak("bf16") == 300.0
 
 
+def test_ours_is_taken_where_it_is_as_good_as_the_fastest(machine):
+    machine.backends["bf16"] = ("torch", "native")
+    machine.rates["bf16"] = {
+        "few rows": {"torch": 100.0, "native": 96.0}, "many rows": {"torch": 100.0, "native": 95.0},
+        "wide head": {"torch": 100.0, "native": 110.0},
+    }  # fmt: skip
+    assert products.choose().backends["bfloat16"] == {
+        "few rows": "native", "many rows": "torch", "wide head": "native",
+    }  # fmt: skip
+
+
 def test_a_matrix_unit_that_fails_is_left_alone_by_all_kernels(machine, monkeypatch):
     machine.backends["bf16"] = ("torch", "native")
     machine.rates["bf16"] = everywhere(torch=20.0, native=500.0)
