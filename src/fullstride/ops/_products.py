@@ -142,9 +142,12 @@ def add_product(out: Tensor, a: Tensor, b: Tensor) -> bool:
     if not plain or out.dtype is not torch.float32 or out.stride(1) != 1:
         return False
     name = name_of(a, b, sums_rows=True)
-    if name == "native":
+    # Who cannot add in place loses more by the pass that adds than a product gains: 8 micro-batches of an MLP in bf16
+    # took 1097 ms by torch, 6 % faster in the race, and 966 by ours (Zen 4).
+    adds = name == "torch" and a.dtype is torch.float32
+    if name == "native" or (not adds and _has_gemm() and (a.dtype, "native") not in _excluded):
         multiply(a, b, out, accumulate=True)
-    elif name == "torch" and a.dtype is torch.float32:
+    elif adds:
         out.addmm_(a, b)
     else:
         return False
