@@ -25,6 +25,11 @@ struct VectorTiles {
 #endif
   // kWords: of the depth done at a time, so that a panel of the right operand (16 to 24 KiB) stays in the first-level cache.
   static constexpr int64_t kCols = kVectors * kWidth, kStep = Words::kStep, kDepth = kWords * kStep, kRowUnit = 1;
+#if defined(__AVX512F__)
+  static constexpr bool kTakesLying = false;  // 14 rows where they lie are too many pointers for the registers
+#else
+  static constexpr bool kTakesLying = true;
+#endif
   using Packed = uint32_t;
   using Element = typename Words::Element;
 
@@ -92,14 +97,11 @@ struct VectorTiles {
   };
 #if defined(__AVX512F__)
   static constexpr const Function* kPacked = Table<true, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>::functions;
-  static constexpr const Function* kLying = nullptr;  // 14 pointers are too many for the registers
+  static constexpr const Function* kLying = nullptr;
 #else
   static constexpr const Function* kPacked = Table<true, 1, 2, 3, 4, 5, 6>::functions;
   static constexpr const Function* kLying = Table<false, 1, 2, 3, 4, 5, 6>::functions;
 #endif
-
- public:
-  static constexpr bool kTakesLying = kLying != nullptr;
 };
 
 }  // namespace
