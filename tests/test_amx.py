@@ -60,7 +60,7 @@ CASES = {
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         pool.apply(check, (5,))
 """,
-    "another thread's signal stack": """
+    "faulthandler turned on again": """
     faulthandler.disable()
     faulthandler.enable(all_threads=True)
     check(3)

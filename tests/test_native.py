@@ -281,7 +281,7 @@ def test_the_same_number_of_threads_gives_the_same_bits(isa, num_threads, thread
 
 
 @on_linux
-def test_a_variant_without_kernels_of_its_own_goes_on_with_its_base(monkeypatch):
+def test_a_variant_without_kernels_of_its_own_goes_on_with_its_base():
     names = _native._isa_names(_native.library())
     bases = {name: _native._base(_native.library(), name) for name in names}
     assert bases.pop("amx", "avx512_bf16") == "avx512_bf16"
