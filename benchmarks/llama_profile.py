@@ -24,9 +24,10 @@ import torch
 
 import fullstride
 from fullstride import _native
+from fullstride.backends import choosing, square_products
 from fullstride.bench import conditions, step_models
 from fullstride.cli.arguments import positive
-from fullstride.machine import probe, products
+from fullstride.machine import probe
 
 PRODUCTS, ATTENTION, OPTIMIZER = "products", "attention", "AdamW, clipping"
 NORM, ROPE, GLU, LOSS, EMBEDDING = "RMSNorm, residual sums", "RoPE", "SwiGLU", "loss", "embedding"
@@ -178,7 +179,7 @@ def main() -> None:
     parts, bare = profile(step, options.steps)
     precision = fullstride.explain(model).precision
     # Of square products, and of those of a linear layer as Fullstride computes them: the better one.
-    square, linear = probe.products(), products.choose(precision).peak(precision)
+    square, linear = square_products.rates(), choosing.choose(precision).peak(precision)
     gflops = max([rate for name, rate in square.items() if name.startswith(precision)] + [linear])
     bandwidths = {mix: probe.bandwidth(mix) for mix in ("write", "update")}
     num_weights = sum(parameter.numel() for parameter in model.parameters())

@@ -10,8 +10,9 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from fullstride import _native
-from fullstride.machine import cache, cpu
-from fullstride.machine.trials import verdicts
+from fullstride.backends import cache
+from fullstride.backends.trials import verdicts
+from fullstride.machine import cpu
 from fullstride.ops import linear
 
 # A loaded machine misses deadlines and is slow in making examples; what was found before would make two runs of the

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fullstride
-from tests.nn.models import CASES
+from tests.rewriting.models import CASES
 
 NUM_STEPS = 100
 BANDS = {"fp32": 1e-4, "bf16": 5e-2}

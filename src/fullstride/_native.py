@@ -85,7 +85,7 @@ def step_up() -> bool:
     """Goes on with the variant that builds on this one, if the machine has it and nobody chose another.
 
     That is the matrix unit, which a hypervisor may show although it does not work: loading the library does not take
-    it, and who does tries it in a child process first (machine/products.py).
+    it, and who does tries it in a child process first (backends/choosing.py).
     """
     if not available() or os.environ.get("FULLSTRIDE_ISA"):
         return False

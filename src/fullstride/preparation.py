@@ -18,13 +18,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from .machine import memory, products, threads
-from .machine.trials import verdicts
-from .nn import forward, split, swap
+from .backends import choosing
+from .backends.trials import verdicts
+from .machine import memory, threads
 from .ops import linear
 from .ops._kept_gradients import forget
 from .optim import from_torch
 from .optim.scaling import LossScaler
+from .rewriting import class_swap, prepared_forward, split_weights
 
 logger = logging.getLogger("fullstride")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -40,7 +41,7 @@ class Preparation:
     precision: str
     reason: str
     machine: list[str]
-    outcomes: list[swap.Outcome]
+    outcomes: list[class_swap.Outcome]
     num_split: int
     num_parameters: int
     overlap: str
@@ -95,7 +96,7 @@ def prepare(
     """
     inner = _check(model, optimizer, precision, state_precision, clip)
     machine = _tune(threads)
-    choice = products.choose(precision, renew=True)
+    choice = choosing.choose(precision, renew=True)
     choice.apply()
     overlap = _overlap(overlap_weight_grads)
 
@@ -105,11 +106,11 @@ def prepare(
         fast_optimizer = from_torch(
             optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
         )
-    outcomes = swap.swap(inner)
-    setting = forward.Setting(_DTYPES[choice.precision])
+    outcomes = class_swap.swap(inner)
+    setting = prepared_forward.Setting(_DTYPES[choice.precision])
     lows = {}
     if choice.precision == "bf16" and optimizer is not None:
-        lows = split.split_weights(inner)
+        lows = split_weights.split_weights(inner)
     if fast_optimizer is not None:
         stepped = {p for group in fast_optimizer.param_groups for p in group["params"]}
         fast_optimizer.use_split({p: lo for p, lo in lows.items() if p in stepped})
@@ -134,13 +135,13 @@ def restore(model: nn.Module) -> nn.Module:
     if record is None:
         raise ValueError("restore: expected a model that prepare() returned, got one that was not prepared")
     for module in inner.modules():
-        if isinstance(module.__dict__.get("forward"), forward.PreparedForward):
+        if isinstance(module.__dict__.get("forward"), prepared_forward.PreparedForward):
             prepared = module.__dict__.pop("forward")
             if prepared.inner is not None:
                 module.__dict__["forward"] = prepared.inner
-    swap.unswap(inner)
+    class_swap.unswap(inner)
     forget(inner.parameters())
-    split.merge_weights(inner)
+    split_weights.merge_weights(inner)
     optimizer = record.optimizer_ref() if record.optimizer_ref is not None else None
     if optimizer is not None:
         optimizer.unscale_()
@@ -231,7 +232,7 @@ def _tune(wished: int | None) -> list[str]:
     """Memory and threads of this process; what was done, in lines."""
     lines = list(memory.tune())
     lines.append(str(threads.set_threads(wished)))
-    forward.follow_checkpoints()
+    prepared_forward.follow_checkpoints()
     return lines
 
 
@@ -245,7 +246,7 @@ def _overlap(wished: bool) -> str:
     return f"{'on' if pays else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
 
 
-def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
+def _wrap_forwards(model: nn.Module, setting: prepared_forward.Setting) -> None:
     """Around the model, and around each module that needs them when it is called alone.
 
     Those are modules written in Python by others, which may call functions, and those that multiply by split weights.
@@ -254,9 +255,9 @@ def _wrap_forwards(model: nn.Module, setting: forward.Setting) -> None:
         place = type(module).__module__
         ours = place.startswith(("fullstride.", "torch.nn.")) and not place.startswith("fullstride.models.")
         is_fused = "forward" in module.__dict__
-        multiplies = (ours or is_fused) and any(map(split.is_split, (module, *module.children())))
+        multiplies = (ours or is_fused) and any(map(split_weights.is_split, (module, *module.children())))
         if module is model or not ours or multiplies:
-            prepared = forward.PreparedForward(module, setting, module is model, multiplies)
+            prepared = prepared_forward.PreparedForward(module, setting, module is model, multiplies)
             module.__dict__["forward"] = prepared
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from fullstride import __version__, _native, cli
+from fullstride.backends import cache
 from fullstride.cli import command, train
-from fullstride.machine import cache, memory
+from fullstride.machine import memory
 from fullstride.train import config_files
 
 from ..patience import PATIENCE

@@ -55,14 +55,3 @@ def test_buffers_stay_within_a_share_of_the_memory(monkeypatch):
     monkeypatch.setattr(probe.cpu, "describe", lambda: crowded)
     buffers = probe._buffers.__wrapped__()
     assert sum(x.numel() * x.element_size() for x in buffers) <= (24 << 20) // probe._SHARE_OF_MEMORY
-
-
-def test_products_that_torch_lacks_are_left_out(monkeypatch):
-    def lacking(size):
-        raise NotImplementedError
-
-    monkeypatch.setattr(probe, "_PRODUCTS", {"fp32": probe._fp32, "int8": lacking})
-    monkeypatch.setattr(probe, "_LAST_SIZE", 256)
-    rates = probe.products(seconds=0)
-    assert list(rates) == ["fp32"]
-    assert rates["fp32"] > 0

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from fullstride import recipes
-from fullstride.machine import probe, products
+from fullstride.backends import choosing
+from fullstride.machine import probe
 from fullstride.train import dry_run
 from fullstride.train.config import Checkpoints, Evaluation, Optimizer
 
@@ -17,9 +18,9 @@ def rates(monkeypatch):
     def choose(wish):
         precision = "fp32" if wish == "auto" else wish
         rates = {name: {"few rows": {"torch": 100.0}} for name in ("fp32", "bf16")}
-        return products.Choice(precision, "why", {}, rates)
+        return choosing.Choice(precision, "why", {}, rates)
 
-    monkeypatch.setattr(products, "choose", choose)
+    monkeypatch.setattr(choosing, "choose", choose)
     monkeypatch.setattr(probe, "bandwidth", lambda mix, seconds: 10.0)
 
 

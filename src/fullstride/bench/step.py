@@ -93,9 +93,9 @@ def run(
 
 def measure_peaks() -> dict[str, float | None]:
     """GFLOP/s of square products on this machine, by precision."""
-    from ..machine import probe
+    from ..backends import square_products
 
-    rates = probe.products()
+    rates = square_products.rates()
     return {"fp32": max(rates[name] for name in rates if name.startswith("fp32")), "bf16": rates.get("bf16")}
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..machine.cache import Findings
+    from ..backends.cache import Findings
 
 
 def add(commands: Any) -> None:
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from ..machine import info
+    from ..backends import info
 
     facts = info.collect(measure=not options.no_measure)
     print(json.dumps(facts, indent=2) if options.json else info.as_text(facts))
@@ -43,7 +43,7 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    from ..machine import cache
+    from ..backends import cache
 
     if options.action == "clear":
         removed = cache.clear()
@@ -60,7 +60,7 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _entry(key: str, findings: "Findings") -> list[str]:
-    from ..machine.trials import verdicts
+    from ..backends.trials import verdicts
 
     taken = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(findings.taken))
     how = f"under load ({findings.busy}), to be taken again" if findings.busy else "on a quiet machine"

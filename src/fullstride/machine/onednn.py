@@ -8,7 +8,7 @@ where the user has set the variable (or its old name, DNNL_MAX_CPU_ISA), nothing
 A cap can come too late: `import torch`, a product, then `import fullstride`. oneDNN is not asked by name for what it
 uses, its symbols being hidden in libtorch_cpu, but torch has an op that answers from oneDNN's effective ISA: whether it
 computes in fp16, which is above AVX512_CORE_BF16 and part of what AMX needs. If it says yes in spite of the cap, the
-cap was not read. machine/products.py then keeps bf16 out of the process.
+cap was not read. backends/choosing.py then keeps bf16 out of the process.
 
 The cap is inherited by programs that this process starts. FULLSTRIDE_ONEDNN_CAP beside it says that it was ours, so
 that user_environment() can hand stock PyTorch an environment without it.

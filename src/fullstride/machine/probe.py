@@ -1,4 +1,4 @@
-"""Measured rates of this machine: matrix products in GFLOP/s, memory in GB/s.
+"""The measured bandwidth of this machine, in GB/s.
 
 There is no one bandwidth. One core of a Zen 4 server, arrays beyond the cache, each byte counted once that the program
 reads or writes: reading alone gives 29 GB/s, reading two arrays and writing a third 28, scaling one in place 49: the
@@ -19,17 +19,14 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
 from . import cpu
-from .trials.verdicts import FINE, operation_name, product_name
 
 MIXES = ("read", "write", "update")
 _DEFAULT_CACHE = 32 << 20  # bytes, where the machine does not tell
 _SHARE_OF_MEMORY = 8  # all buffers together take at most one part in so many
-_FIRST_SIZE, _LAST_SIZE = 256, 2048  # of the square products
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Stream:
 def bandwidth(mix: str = "update", seconds: float = 0.3) -> float:
     """GB/s of a mix, the best of short passes: the figure that shares of bandwidth refer to."""
     passes = stream(mix)
-    return passes.bytes / _best(passes.run, seconds) / 1e9
+    return passes.bytes / best_time(passes.run, seconds) / 1e9
 
 
 @cache
@@ -56,22 +53,6 @@ def stream(mix: str) -> Stream:
     for _ in range(8):  # in turns: what else runs here then meets both
         best = [min(seconds, _once(candidate.run)) for seconds, candidate in zip(best, candidates, strict=True)]
     return candidates[best.index(min(best))]
-
-
-def products(seconds: float = 0.15) -> dict[str, float]:
-    """GFLOP/s of square matrix products by precision. What this torch cannot multiply is left out, and what was not
-    found to work in a child process is not tried in this one."""
-    from . import products
-
-    verdicts, rates = products.choose("fp32").verdicts, {}
-    for name, make in _PRODUCTS.items():
-        if name != "fp32" and verdicts.get(_NAMES[name]) != FINE:
-            continue
-        try:
-            rates[name] = _product_rate(make, seconds)
-        except (RuntimeError, AttributeError, NotImplementedError):
-            continue
-    return rates
 
 
 def _candidates(mix: str, buffers: tuple[Tensor, ...]) -> list[Stream]:
@@ -108,56 +89,7 @@ def _buffers() -> tuple[Tensor, Tensor, Tensor]:
     return a, b, c
 
 
-def _product_rate(make: Callable[[int], Callable[[], object]], seconds: float) -> float:
-    """Doubles the size while the next one would take less than half of the time.
-
-    Its time is foreseen as that of this one plus eight times what the last doubling added: on a loaded machine waking
-    the threads alone takes milliseconds, which do not grow with the size.
-    """
-    size = _FIRST_SIZE
-    before, now = (_best(make(n), 0) for n in (size // 2, size))
-    while size < _LAST_SIZE and now + 8 * max(0.0, now - before) < seconds / 2:
-        size *= 2
-        before, now = now, _best(make(size), 0)
-    return 2 * size**3 / min(now, _best(make(size), seconds)) / 1e9
-
-
-def _random(size: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    if dtype == torch.int8:
-        a, b = torch.randint(-128, 128, (2, size, size), dtype=dtype, device="cpu").unbind()
-    else:
-        a, b = torch.rand(2, size, size, dtype=torch.float32, device="cpu").to(dtype).unbind()
-    return a, b
-
-
-def _fp32(size: int) -> Callable[[], object]:
-    a, b = _random(size, torch.float32)
-    return lambda: torch.mm(a, b)
-
-
-def _fp32_onednn(size: int) -> Callable[[], object]:
-    a, b = _random(size, torch.float32)
-    return lambda: torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
-
-
-def _bf16(size: int) -> Callable[[], object]:
-    a, b = _random(size, torch.bfloat16)
-    return lambda: F.linear(a, b)
-
-
-def _int8(size: int) -> Callable[[], object]:
-    a, b = _random(size, torch.int8)
-    return lambda: torch._int_mm(a, b)
-
-
-_PRODUCTS = {"fp32": _fp32, "fp32_onednn": _fp32_onednn, "bf16": _bf16, "int8": _int8}
-_NAMES = {  # of the trials
-    "fp32_onednn": product_name("fp32", "onednn"), "bf16": product_name("bf16", "torch"),
-    "int8": operation_name("int8", "product"),
-}  # fmt: skip
-
-
-def _best(run: Callable[[], object], seconds: float) -> float:
+def best_time(run: Callable[[], object], seconds: float) -> float:
     """The shortest of the calls that fit into `seconds`, three at least, after one to warm up."""
     run()
     deadline = time.perf_counter() + seconds

@@ -1,1 +1,1 @@
-"""Fast forms of torch.nn modules, and what puts them in place of the ordinary ones."""
+"""Fast forms of torch.nn modules, thin layers over ops. rewriting/ puts them in place."""

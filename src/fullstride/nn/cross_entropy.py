@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from ..ops import cross_entropy as op
-from .lazy_logits import LazyLogits
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
@@ -21,7 +20,7 @@ def why_not(module: torch.nn.CrossEntropyLoss) -> str | None:
 def fits(input: Tensor, target: Tensor) -> bool:
     """Whether the op computes the same: logits [rows, classes] and a class index a row."""
     return (
-        type(input) is not LazyLogits  # F.cross_entropy knows what to do with those
+        type(input) in (Tensor, torch.nn.Parameter)  # lazy logits know what to do themselves
         and input.dim() == 2
         and target.dim() == 1
         and target.dtype == torch.int64

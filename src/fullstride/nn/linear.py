@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..ops.linear import linear
-from .lazy_logits import lazy_linear, wants_lazy
+from ..rewriting.lazy_logits import lazy_linear, wants_lazy
 
 
 class Linear(torch.nn.Linear):

@@ -3,7 +3,7 @@
     product(a, b) = a b,   a: (m, k), b: (k, n), either of them transposed in memory or not
 
 "torch" is torch.mm: MKL in fp32, oneDNN in bf16. "onednn" is oneDNN in fp32, through the op that torch's compiler uses.
-"native" is ops/gemm.py. machine/products.py measures them, for each of SHAPES: the three products of a layer share a
+"native" is ops/gemm.py. backends/choosing.py measures them, for each of SHAPES: the three products of a layer share a
 choice, as they share rows and weight. What it finds unusable is excluded, and is not called from then on, by nobody
 here. Nothing is assumed but that torch's own is there.
 """

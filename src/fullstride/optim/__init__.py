@@ -2,7 +2,6 @@
 
 from ._base import Optimizer
 from .adamw import Adam, AdamW
-from .convert import from_torch, to_torch
 from .freezing import DynamicFreezer, FreezeReport
 from .lamb import Lamb
 from .lookahead import Lookahead
@@ -10,6 +9,7 @@ from .main_gradients import drop_main_gradients, keep_main_gradients
 from .scaling import LossScaler, scale_gradient
 from .schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
 from .sgd import SGD
+from .torch_optimizers import from_torch, to_torch
 
 __all__ = [
     "SGD",

@@ -154,8 +154,8 @@ class Optimizer(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def to_torch(self) -> Any:
-        """The same object as torch's optimizer of that name: see convert.py."""
-        from .convert import to_torch  # which needs the subclasses of this class
+        """The same object as torch's optimizer of that name: see torch_optimizers.py."""
+        from .torch_optimizers import to_torch  # which needs the subclasses of this class
 
         return to_torch(self)
 

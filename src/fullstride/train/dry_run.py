@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..machine import memory, probe, products, threads
+from ..backends import choosing, square_products
+from ..machine import memory, probe, threads
 from .config import Config
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Estimate:
 
 def estimate(config: Config) -> Estimate:
     threads.set_threads(config.threads)
-    choice = products.choose(config.precision)  # of this machine: measured once, then cached
+    choice = choosing.choose(config.precision)  # of this machine: measured once, then cached
     task = config.task()
     from . import trainer  # noqa: F401  # what it imports takes memory, too: 78 MB
 
@@ -73,7 +74,7 @@ def estimate(config: Config) -> Estimate:
     sizes = _sizes(config, sum(parts.values()), choice.precision)
     sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision)}
     sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
-    flops, rate = task.flops(model), (choice.gflops(choice.precision) or probe.products()["fp32"]) * 1e9
+    flops, rate = task.flops(model), (choice.gflops(choice.precision) or square_products.rates()["fp32"]) * 1e9
     samples = config.micro_batch * config.accumulate
     passed = sizes["gradients"] + 2 * (sizes["parameters"] + sizes["optimizer"])
     step_seconds = flops * samples / rate + passed / (probe.bandwidth("update", 0.1) * 1e9)

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from ..machine import energy, info, memory, products
+from ..backends import choosing, info
+from ..machine import energy, memory
 from ..preparation import Preparation, explain
 from . import gradients
 from .clock import Clock
@@ -36,7 +37,7 @@ class Recorder:
     ) -> None:
         """The model is prepared and the state restored; flops: of a sample. What is opened is closed with the stack."""
         precision = environment["precision"]
-        self._peak = products.choose(precision).peak(precision)  # measured by prepare(), and cached
+        self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
         self._flops = flops
         self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
         size = sum(p.numel() for p in model.parameters())

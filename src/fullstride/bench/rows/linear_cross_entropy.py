@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...nn.lazy_logits import lazy_linear
 from ...ops.linear_cross_entropy import linear_cross_entropy
+from ...rewriting.lazy_logits import lazy_linear
 from ..row import Row, forward_backward
 
 # Products are all of it: it cannot be faster than they are. The second case is a masked language model.

@@ -1,0 +1,141 @@
+"""What one pass does instead of several: in nn.Sequential, and in a module's own code.
+
+    activation(x W^T + b)                one pass over the result instead of two or three, and nothing kept but x W^T
+    activation(x Wg^T) * (x Wu^T)        SwiGLU, GEGLU
+    norm(a + b)                          RMSNorm and LayerNorm behind a residual sum
+
+Parameters, keys of the state_dict and submodules stay as they are; a module that has hooks is called as ever.
+"""
+
+import dis
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .graph import GraphForward, make_plan
+from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
+from .rewriter import PLAIN, linear_activation, linear_name
+from .straight_line import Inexact
+
+
+@dataclass(frozen=True)
+class Fused:
+    what: str  # for explain(): "Linear + GELU"
+
+
+@dataclass(frozen=True)
+class NotFused:
+    reason: str  # empty when it has nothing that could be fused
+
+
+class Sequential(nn.Sequential):
+    """Runs a linear layer and the activation behind it as one."""
+
+    def forward(self, input):  # type: ignore[no-untyped-def]
+        if torch.compiler.is_compiling() or has_global_hooks():
+            return super().forward(input)
+        modules = list(self)
+        index = 0
+        while index < len(modules):
+            module = modules[index]
+            activation = _fused_activation(modules, index) if type(input) in PLAIN else None
+            if activation is None:
+                input = module(input)
+                index += 1
+            else:
+                input = linear_activation(module, input, activation)
+                index += 2
+        return input
+
+
+def _fused_activation(modules: list[nn.Module], index: int) -> str | None:
+    """The activation of the module after this one, when both can be run as one."""
+    if index + 1 == len(modules) or not is_linear(modules[index]):
+        return None
+    activation = activation_of(modules[index + 1])
+    return activation if activation and is_bare(modules[index]) and is_bare(modules[index + 1]) else None
+
+
+def fuse(module: nn.Module) -> Fused | NotFused:
+    """Fuses what the module's own code runs one after the other; its submodules' code is theirs. unfuse() undoes it."""
+    if type(module) is nn.Sequential:
+        return _fuse_sequential(module)
+    outcome = _fuse_method(module, "forward")
+    if isinstance(outcome, Fused) or "forward" in module.__dict__:
+        return outcome
+    parts = [_fuse_method(module, name) for name in _methods_of_forward(type(module))]
+    done = [part.what for part in parts if isinstance(part, Fused)]
+    return Fused(", ".join(done)) if done else outcome
+
+
+def _fuse_method(module: nn.Module, name: str) -> Fused | NotFused:
+    code = getattr(getattr(type(module), name), "__code__", None)
+    may_sum = _may_sum(module, code)
+    if not may_sum and not _may_activate(module, code):
+        return NotFused("")
+    if name in module.__dict__:
+        return NotFused(f"its {name} was replaced")
+    try:
+        plan = make_plan(module, name)
+    except Inexact as inexact:
+        return NotFused(str(inexact) if may_sum or any(map(is_linear, module.children())) else "")
+    module.__dict__[name] = GraphForward(module, name, plan)
+    return Fused(plan.what)
+
+
+def _methods_of_forward(kind: type[nn.Module]) -> list[str]:
+    """Methods that a forward which branches leaves parts to: _ff_block in torch.nn.TransformerEncoderLayer, ff_chunk
+    in Hugging Face's DistilBERT and ALBERT."""
+    code = getattr(kind.forward, "__code__", None)
+    names = () if code is None else code.co_names
+    return [name for name in names if isinstance(getattr(kind, name, None), FunctionType) and name not in _OF_EVERY]
+
+
+_OF_EVERY = frozenset(dir(nn.Module))
+
+
+def _may_activate(module: nn.Module, code: CodeType | None) -> bool:
+    """A quick look, so that not every module of a model is traced and explained."""
+    if any(map(activation_of, module.children())):
+        return True
+    if not any(map(is_linear, module.children())):
+        return False
+    functions = (F.relu, torch.relu, F.gelu, F.silu)
+    return any(value in functions for value in vars(module).values() if callable(value)) or (
+        code is not None and not {"relu", "relu_", "gelu", "silu"}.isdisjoint(code.co_names)
+    )
+
+
+def _may_sum(module: nn.Module, code: CodeType | None) -> bool:
+    """Whether it holds a norm and adds something."""
+    if code is None or not any(map(norm_of, module.children())):
+        return False
+    steps = dis.get_instructions(code)
+    return "add" in code.co_names or any((step.opname, step.argrepr) in _ADDITIONS for step in steps)
+
+
+_ADDITIONS = (("BINARY_OP", "+"), ("BINARY_ADD", ""))  # the second: before CPython 3.11
+
+
+def _fuse_sequential(module: nn.Sequential) -> Fused | NotFused:
+    if "forward" in module.__dict__:
+        return NotFused("its forward was replaced")
+    modules = list(module)
+    found = [_fused_activation(modules, index) for index in range(len(modules))]
+    names = dict.fromkeys(linear_name(activation) for activation in found if activation)
+    if not names:
+        return NotFused("")
+    module.__class__ = Sequential
+    return Fused(", ".join(names))
+
+
+def unfuse(module: nn.Module) -> None:
+    """Gives the module its own code back. Nothing happens to one that was not fused."""
+    if type(module) is Sequential:
+        module.__class__ = nn.Sequential  # type: ignore[assignment]
+    for name, value in list(module.__dict__.items()):
+        if isinstance(value, GraphForward):
+            del module.__dict__[name]

@@ -1,0 +1,125 @@
+"""Split weights of a model: bf16 in the parameter, the other half of the fp32 bits beside it in its module.
+
+    weight.data            bf16 `hi`, what forward and backward use; the Parameter object stays the same
+    module._split_lo       {"weight": int16 `lo`}, shared with the optimizer, which updates both
+
+A weight is split where every module that owns it is known to use it in products or look-ups only. Saving and loading do
+not notice: state_dict() gives the exact fp32 weights, load_state_dict() takes fp32 and splits it again.
+"""
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from ..nn.embedding import Embedding
+from ..nn.linear import Linear
+from ..nn.multihead_attention import MultiheadAttention
+from ..ops.convert import merge, split
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def split_weights(model: nn.Module) -> dict[nn.Parameter, Tensor]:
+    """Splits what can be split, in place. Returns the lower half of each such parameter."""
+    owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
+    known: set[tuple[nn.Module, str]] = set()
+    for module in model.modules():
+        known.update(_known_weights(module))
+        for name, parameter in module._parameters.items():
+            if parameter is not None:
+                owners.setdefault(parameter, []).append((module, name))
+    lows = {}
+    for parameter, places in owners.items():
+        if parameter.dtype == torch.float32 and parameter.is_contiguous() and known.issuperset(places):
+            hi, lo = split(parameter)
+            parameter.data = hi
+            lows[parameter] = lo
+            for module, name in places:
+                _attach(module, name, lo)
+    return lows
+
+
+def merge_weights(model: nn.Module) -> None:
+    """Gives every split parameter its exact fp32 weight back, in place."""
+    merged: set[nn.Parameter] = set()
+    for module in model.modules():
+        for _, parameter, lo in _halves(module):
+            if parameter in merged:  # tied
+                continue
+            gradient, parameter.grad = parameter.grad, None
+            parameter.data = merge(parameter.data, lo)
+            parameter.grad_dtype = torch.float32
+            parameter.grad = None if gradient is None else gradient.float()
+            merged.add(parameter)
+        module.__dict__.pop("_split_lo", None)
+        for handle in module.__dict__.pop("_split_hooks", ()):
+            handle.remove()
+
+
+def is_split(module: nn.Module) -> bool:
+    """Whether a weight of its own is split."""
+    return "_split_lo" in module.__dict__
+
+
+def _known_weights(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """The weights that this module uses in products or look-ups, and nowhere else."""
+    if type(module) in (Linear, Embedding, *_CONVOLUTIONS):
+        yield module, "weight"
+    elif type(module) is MultiheadAttention:
+        yield module, "in_proj_weight"
+        yield module.out_proj, "weight"
+    elif type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers."):
+        yield module, "weight"
+
+
+def _attach(module: nn.Module, name: str, lo: Tensor) -> None:
+    if "_split_lo" not in module.__dict__:
+        module.__dict__["_split_lo"] = {}
+        module.__dict__["_split_hooks"] = (
+            module.register_state_dict_post_hook(_save),
+            module.register_load_state_dict_pre_hook(_load),
+        )
+    module.__dict__["_split_lo"][name] = lo
+
+
+_Merged: TypeAlias = "weakref.WeakValueDictionary[tuple[int, int], Tensor]"
+_last_save: tuple[Callable[[], Any], _Merged] = (lambda: None, weakref.WeakValueDictionary())
+
+
+def _save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+    """Writes the fp32 weights into a state_dict. Tied weights share their memory there as they do in the model."""
+    global _last_save
+    if _last_save[0]() is not state:
+        known = isinstance(state, OrderedDict)  # a plain dict, which the user passed, takes no weak reference
+        _last_save = (weakref.ref(state) if known else lambda: None, weakref.WeakValueDictionary())
+    for name, hi, lo in _halves(module):
+        if prefix + name not in state:
+            continue
+        key = (hi.data_ptr(), hi._version)
+        merged = _last_save[1].get(key)
+        if merged is None:
+            merged = _last_save[1][key] = merge(hi, lo)
+        state[prefix + name] = merged
+
+
+def _halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
+    """(name, hi, lo) of what is split still: users assign other parameters, and call model.float()."""
+    for name, lo in module.__dict__.get("_split_lo", {}).items():
+        hi = module._parameters.get(name)
+        if hi is not None and hi.dtype is torch.bfloat16 and hi.shape == lo.shape:
+            yield name, hi, lo
+
+
+def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Takes fp32 weights, or any others, from a state_dict."""
+    for name, _hi, lo in _halves(module):
+        given = state.get(prefix + name)
+        if given is None or given.shape != lo.shape or given.is_meta:
+            continue  # torch will say so
+        hi, new_lo = split(given.detach().to("cpu", torch.float32))
+        lo.copy_(new_lo)
+        state[prefix + name] = hi
