@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from fullstride import _native
+from fullstride import _native, runtime
 from fullstride.backends import cache
 from fullstride.backends.trials import verdicts
 from fullstride.machine import cpu
@@ -91,17 +91,7 @@ def made_up() -> cache.Findings:
 
 
 @pytest.fixture(autouse=True)
-def _process_as_before():
-    """prepare() chooses for the whole process; what it chose in one test is not for the next."""
+def _nothing_prepared():
+    """What a test prepared and did not restore ends with it."""
     yield
-    linear.exclude({})
-    for dtype in (torch.float32, torch.bfloat16):
-        linear.set_backend(dtype, "torch")
-    linear.overlap_weight_grads(False)
-    torch.set_flush_denormal(False)
-    threads = torch.get_num_threads()
-    if threads == 1:  # a team of one leaves those of an earlier, larger one alone; one of two ends all the others
-        torch.set_num_threads(2)
-    _native.library().fs_flush_denormals_everywhere(0)
-    if threads == 1:
-        torch.set_num_threads(1)
+    runtime.stop()

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fullstride
-from fullstride.rewriting import functions
+from fullstride.rewriting import function_mode
 
 from .language_model import PRECISIONS, adam, batch, make, train
 
@@ -68,7 +68,7 @@ def count_layer_norms(monkeypatch) -> list[Any]:
         calls.append(args)
         return NotImplemented
 
-    monkeypatch.setitem(functions.TABLE, F.layer_norm, count)
+    monkeypatch.setitem(function_mode.TABLE, F.layer_norm, count)
     return calls
 
 

@@ -17,7 +17,7 @@ import sys
 import sysconfig
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -102,6 +102,12 @@ def fall_back() -> bool:
     if base is not None:
         _bind(base)
     return base is not None
+
+
+def as_it_is() -> Callable[[], None]:
+    """A function that brings back the variant in use now."""
+    name = isa()
+    return lambda: None if name in ("torch", isa()) else _bind(name)
 
 
 def library() -> ctypes.CDLL:

@@ -3,8 +3,9 @@
     import fullstride
     model, optimizer = fullstride.prepare(model, optimizer)   # the rest of the script stays as it is
 
-In this order: the machine (memory, threads, measured choice of precision), the modules (nn/swap.py), the weights
-(nn/split.py), the forward of the model (nn/forward.py), the optimizer (optim/convert.py).
+In this order: the process (runtime.py: memory, threads, measured choice of precision and libraries), the optimizer
+(optim/torch_optimizers.py), the modules (rewriting/rewrite.py), the weights (rewriting/split_weights.py), the forward
+of the model (rewriting/prepared_forward.py).
 """
 
 import logging
@@ -12,20 +13,24 @@ import os
 import sys
 import weakref
 from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
+from . import _native, rewriting, runtime
 from .backends import choosing
 from .backends.trials import verdicts
 from .machine import memory, threads
 from .ops import linear
 from .ops._kept_gradients import forget
+from .ops._overlap import end_worker
 from .optim import from_torch
 from .optim.scaling import LossScaler
-from .rewriting import class_swap, prepared_forward, split_weights
+from .rewriting import lazy_logits, prepared_forward, split_weights
+from .runtime import Runtime
 
 logger = logging.getLogger("fullstride")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -36,39 +41,55 @@ _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(eq=False)
 class Preparation:
-    """What prepare() did to a model; explain() shows it."""
+    """What prepare() did to a model; explain() shows it. What it set for the whole process stands in `runtime`."""
 
     precision: str
     reason: str
-    machine: list[str]
-    outcomes: list[class_swap.Outcome]
+    outcomes: list[rewriting.Outcome]
     num_split: int
     num_parameters: int
     overlap: str
     optimizer: str
+    setting: prepared_forward.Setting
+    without: frozenset[str] = frozenset()  # mechanisms that were switched off
     optimizer_ref: Any = field(default=None, repr=False)
-    products: list[str] = field(default_factory=list)  # who multiplies what, and how fast
-    excluded: list[str] = field(default_factory=list)  # what was tried and must not be used
+    runtime: Runtime | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.runtime is not None:
+            self.runtime.users.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"optimizer_ref": None}  # a copy of the model is not trained by this optimizer
+        # A copy of the model is not trained by this optimizer, and may be loaded in another process.
+        return self.__dict__ | {"optimizer_ref": None, "runtime": None}
 
-    def __deepcopy__(self, memo: Any) -> "Preparation":
-        return Preparation(**self.__getstate__())
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if runtime.current().users:  # this process is set up for prepared models, of which this is one more
+            self.runtime = runtime.current()
+        self.__post_init__()
 
     def __str__(self) -> str:
+        process = self.runtime
         lines = [f"precision  {self.precision}: {self.reason}"]
-        lines += [f"products   {line}" for line in self.products]
-        lines += [f"excluded   {line}" for line in self.excluded]
-        lines += [f"machine    {line}" for line in self.machine]
+        if process is not None and process.choice is not None:
+            choice = process.choice
+            lines += [f"products   {line}" for line in (*choice.lines(), *(f"rates {note}" for note in choice.notes))]
+            lines += [f"excluded   {line}" for line in verdicts.lines(choice.verdicts)]
+        if process is not None:
+            lines += [f"machine    {line}" for line in process.machine]
+            lines += [f"changed    {name}: {was}" for name, was in process.changes.items() if was]
         if self.num_split:
             lines.append(f"weights    {self.num_split} of {self.num_parameters} parameters split, exact in fp32")
         if self.optimizer:
             lines.append(f"optimizer  {self.optimizer}")
         lines.append(f"overlap    {self.overlap}")
+        lines += [f"off        {name}: {rewriting.MECHANISMS[name]}" for name in sorted(self.without)]
         for text, of in (("replaced", "done"), ("left", "left")):
-            counts = Counter((o.kind, getattr(o, of)) for o in self.outcomes if getattr(o, of))
-            lines += [f"{text:<10} {count:4} x {kind}: {what}" for (kind, what), count in counts.items()]
+            counts = Counter((o.kind, getattr(o, of), o.mechanism) for o in self.outcomes if getattr(o, of))
+            lines += [f"{text:<10} {count:4} x {kind}: {what} ({by})" for (kind, what, by), count in counts.items()]
+        caught = self.setting.caught
+        lines += [f"functions  {count:4} x {name} (function_mode)" for name, count in sorted(caught.items())]
         return "\n".join(lines)
 
 
@@ -82,6 +103,7 @@ def prepare(
     skip_nonfinite: bool | None = None,
     overlap_weight_grads: bool = False,
     threads: int | None = None,
+    without: Collection[str] = (),
 ) -> tuple[Any, Any]:
     """The same model object, made fast in place, and an optimizer that steps it in one call.
 
@@ -93,43 +115,42 @@ def prepare(
         scale reads the gradients anyway, with True always, at the price of that read; torch never does.
     overlap_weight_grads: computes weight gradients beside input gradients where that was measured to pay.
     threads: instead of the number of usable cores.
+    without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
     """
     inner = _check(model, optimizer, precision, state_precision, clip)
-    machine = _tune(threads)
-    choice = choosing.choose(precision, renew=True)
-    choice.apply()
-    overlap = _overlap(overlap_weight_grads)
-
-    was = type(optimizer).__name__
-    fast_optimizer = None
-    if optimizer is not None:
-        fast_optimizer = from_torch(
-            optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
-        )
-    outcomes = class_swap.swap(inner)
-    setting = prepared_forward.Setting(_DTYPES[choice.precision])
-    lows = {}
-    if choice.precision == "bf16" and optimizer is not None:
-        lows = split_weights.split_weights(inner)
-    if fast_optimizer is not None:
-        stepped = {p for group in fast_optimizer.param_groups for p in group["params"]}
-        fast_optimizer.use_split({p: lo for p, lo in lows.items() if p in stepped})
-        fast_optimizer.keep_for_later({p: lo for p, lo in lows.items() if p not in stepped})
-        if choice.precision == "fp16":
-            setting.scaler = fast_optimizer.scaler = LossScaler()
-    _wrap_forwards(inner, setting)
-
-    inner.__dict__["_preparation"] = record = Preparation(
-        choice.precision, choice.reason, machine, outcomes, len(lows), len(list(inner.parameters())), overlap,
-        _describe(was, fast_optimizer), None if fast_optimizer is None else weakref.ref(fast_optimizer),
-        [*choice.lines(), *(f"rates {note}" for note in choice.notes)], verdicts.lines(choice.verdicts),
-    )  # fmt: skip
-    _say(record)
+    left_out = rewriting.wished(without)
+    process = runtime.start()
+    try:
+        choice = _set_up(process, threads, precision, left_out)
+        overlap = _overlap(process, overlap_weight_grads and "overlap" not in left_out)
+        was, fast_optimizer = type(optimizer).__name__, None
+        if optimizer is not None:
+            fast_optimizer = from_torch(
+                optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
+            )
+        outcomes = rewriting.rewrite(inner, left_out)
+        setting = prepared_forward.Setting(_DTYPES[choice.precision], answers="function_mode" not in left_out)
+        lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
+        if fast_optimizer is not None:
+            _connect(fast_optimizer, lows, setting)
+        _wrap_forwards(inner, setting)
+        inner.__dict__["_preparation"] = record = Preparation(
+            choice.precision, choice.reason, outcomes, len(lows), len(list(inner.parameters())), overlap,
+            _describe(was, fast_optimizer), setting, left_out,
+            None if fast_optimizer is None else weakref.ref(fast_optimizer), process,
+        )  # fmt: skip
+    finally:
+        runtime.release(None)  # puts all back if nobody came to use it
+    done = sum(bool(outcome.done) for outcome in outcomes)
+    _say(f"{record.precision} ({record.reason}); {'; '.join(process.machine)}; {done} modules replaced")
     return model, fast_optimizer
 
 
 def restore(model: nn.Module) -> nn.Module:
-    """Gives back the ordinary fp32 model, exact and in place. Its optimizer goes on with it, in fp32."""
+    """Gives back the ordinary fp32 model, exact and in place. Its optimizer goes on with it, in fp32.
+
+    With the last prepared model the process, too, becomes what it was, but for the heap.
+    """
     inner = _unwrap(model)
     record = inner.__dict__.pop("_preparation", None)
     if record is None:
@@ -139,7 +160,7 @@ def restore(model: nn.Module) -> nn.Module:
             prepared = module.__dict__.pop("forward")
             if prepared.inner is not None:
                 module.__dict__["forward"] = prepared.inner
-    class_swap.unswap(inner)
+    rewriting.put_back(inner)
     forget(inner.parameters())
     split_weights.merge_weights(inner)
     optimizer = record.optimizer_ref() if record.optimizer_ref is not None else None
@@ -147,11 +168,22 @@ def restore(model: nn.Module) -> nn.Module:
         optimizer.unscale_()
         optimizer.drop_split()
         optimizer.scaler = None
+    process = runtime.release(record)
+    if process.users:
+        _say(f"restored; the process stays as it is for {len(process.users)} other prepared model(s)")
+    else:
+        back = [was for was in process.changes.values() if was]
+        heap = "the heap stays kept" if memory.heap_kept() else "the heap is as it comes"
+        _say("; ".join(["restored, and torch as before", *back, heap]))
     return model
 
 
-def explain(model: nn.Module) -> Preparation:
-    """What prepare() did with this model: print it. Each module that was replaced, or why it was not."""
+def explain(model: nn.Module, trace: Callable[[], object] | None = None) -> Any:
+    """What prepare() did with this model: print it. Each module that was replaced, by what, or why it was not.
+
+    trace: a function that runs one real training step. It is called three times, and the account lists every operation
+    of the last one, with who computed it and its time: the answer to "why is this model not faster?".
+    """
     record = _unwrap(model).__dict__.get("_preparation")
     if record is None:
         raise ValueError("explain: expected a model that prepare() returned, got one that was not prepared")
@@ -228,22 +260,41 @@ def _unwrap(model: nn.Module) -> nn.Module:
     return inner
 
 
-def _tune(wished: int | None) -> list[str]:
-    """Memory and threads of this process; what was done, in lines."""
-    lines = list(memory.tune())
-    lines.append(str(threads.set_threads(wished)))
-    prepared_forward.follow_checkpoints()
-    return lines
+def _set_up(process: Runtime, wished: int | None, precision: str, left_out: Collection[str]) -> choosing.Choice:
+    """Memory, threads, libraries and patches of torch, for the whole process."""
+    machine = list(memory.tune())
+    count, flushes = torch.get_num_threads(), threads.flushes_denormals()
+    was = f"{count} thread{'s' if count > 1 else ''}, denormals {'flushed' if flushes else 'kept'}"
+    process.change("threads", threads.as_they_are, was)
+    machine.append(str(threads.set_threads(wished)))
+    process.change("kernels", _native.as_it_is)
+    process.change("torch.utils.checkpoint", prepared_forward.follow_checkpoints)
+    process.change("overlap", lambda: end_worker)
+    if "lazy_logits" not in left_out:
+        process.change("optimizer steps", lazy_logits.install)
+    choice = choosing.choose(precision, renew=True)
+    choice.apply()
+    process.machine, process.choice = machine, choice
+    process.ties_gradients = "tied_gradients" not in left_out
+    return choice
 
 
-def _overlap(wished: bool) -> str:
+def _overlap(process: Runtime, wished: bool) -> str:
+    process.overlaps = False
     if not wished:
-        linear.overlap_weight_grads(False)
         return "off"
     ratio = linear.measure_overlap()
-    pays = ratio > _OVERLAP_PAYS
-    linear.overlap_weight_grads(pays)
-    return f"{'on' if pays else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
+    process.overlaps = ratio > _OVERLAP_PAYS
+    return f"{'on' if process.overlaps else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
+
+
+def _connect(optimizer: Any, lows: dict[nn.Parameter, torch.Tensor], setting: prepared_forward.Setting) -> None:
+    """The optimizer gets the lower halves of split weights, and in fp16 the loss scale."""
+    stepped = {p for group in optimizer.param_groups for p in group["params"]}
+    optimizer.use_split({p: lo for p, lo in lows.items() if p in stepped})
+    optimizer.keep_for_later({p: lo for p, lo in lows.items() if p not in stepped})
+    if setting.dtype is torch.float16:
+        setting.scaler = optimizer.scaler = LossScaler()
 
 
 def _wrap_forwards(model: nn.Module, setting: prepared_forward.Setting) -> None:
@@ -269,10 +320,8 @@ def _describe(was: str, optimizer: Any) -> str:
     return f"{was}, one call a step, states in {states}" + (f", clipped at {clip:g}" if clip else "")
 
 
-def _say(record: Preparation) -> None:
+def _say(line: str) -> None:
     """One line on stderr, unless logging is configured (then it goes there) or FULLSTRIDE_QUIET is set."""
-    done = sum(bool(outcome.done) for outcome in record.outcomes)
-    line = f"{record.precision} ({record.reason}); {'; '.join(record.machine)}; {done} modules replaced"
     if logger.hasHandlers():
         logger.info(line)
     elif os.environ.get("FULLSTRIDE_QUIET", "0") == "0":

@@ -120,7 +120,6 @@ def test_a_matrix_unit_that_fails_is_left_alone_by_all_kernels(machine, monkeypa
         machine.bad.clear()  # it was the matrix unit
         return True
 
-    monkeypatch.setattr(choosing, "_matrix_unit_failed", [])
     monkeypatch.setattr(choosing._native, "step_up", lambda: True)
     monkeypatch.setattr(choosing._native, "isa", lambda: isas[-1])
     monkeypatch.setattr(choosing._native, "fall_back", fall_back)

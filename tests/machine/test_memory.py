@@ -40,8 +40,9 @@ def run(code: str, *arguments: str, **environment: str) -> list[str]:
 @glibc_only
 def test_training_steps_do_not_fault_whenever_the_package_is_imported():
     (before,), (after,) = run(TRAINING, "before"), run(TRAINING, "after")
-    assert int(before) < 9 * 10  # a step may have a thousand
-    assert int(after) < 9 * 10
+    # Of 9 steps. Without the heap kept each has a thousand; on a machine at full load all had 99 once.
+    assert int(before) < 9 * 30
+    assert int(after) < 9 * 30
 
 
 @glibc_only

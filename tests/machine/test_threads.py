@@ -6,13 +6,21 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from fullstride import _native
 from fullstride.machine import cpu, threads
 
 from .machines import V2_MOUNT, cores, write
 
 
+@pytest.fixture(autouse=True)
+def threads_as_before():
+    put_back = threads.as_they_are()
+    yield
+    put_back()
+
+
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
+def machine(threads_as_before, monkeypatch, tmp_path):
     """machine(...) makes a machine with so many cores, and torch with so many threads. Returns what torch is set to."""
 
     def make(num_cores, torch_threads, quota=None, affinity=None, **environment):
@@ -134,3 +142,20 @@ def test_every_thread_of_torch_flushes_denormals(num_threads):
 def test_what_was_done_is_one_line():
     assert str(threads.Threads(2, "2 usable cores", True)) == "threads 2: 2 usable cores; denormals flushed to zero"
     assert "cannot flush" in str(threads.Threads(2, "2 usable cores", False))
+
+
+@pytest.mark.parametrize("flushes", [False, True])
+@pytest.mark.parametrize("in_between", [1, 3])
+def test_threads_and_denormals_come_back(num_threads, flushes, in_between):
+    num_threads(2)
+    torch.set_flush_denormal(flushes)
+    _native.library().fs_flush_denormals_everywhere(flushes)
+    put_back = threads.as_they_are()
+    threads.set_threads(3)
+    threads.set_threads(in_between)
+    put_back()
+    assert torch.get_num_threads() == 2
+    denormals = torch.full((3 << 20,), 1e-40)  # cut over all threads
+    assert bool((denormals * 1).view(torch.int32).count_nonzero() == 0) is flushes
+    num_threads(3)
+    assert bool((denormals * 1).view(torch.int32).count_nonzero() == 0) is flushes

@@ -6,8 +6,8 @@ import torch.utils.checkpoint
 from torch.nn.functional import embedding
 
 from fullstride import _native
-from fullstride.ops import _gradient_norms, _weight_grads, grads
-from fullstride.ops._weight_grads import overlap_weight_grads, overlaps_weight_grads
+from fullstride.ops import _gradient_norms, _overlap, _weight_grads, grads
+from fullstride.ops._overlap import overlap_weight_grads, overlaps_weight_grads
 from fullstride.ops.linear import backend, backends, linear, measure_overlap, set_backend
 from fullstride.optim import keep_main_gradients
 
@@ -57,15 +57,15 @@ def expected(weights, batches=1, rows=20):
     return run([torch.nn.Parameter(weight.detach().double()) for weight in weights], batches, rows)
 
 
-def calls_of(monkeypatch, name):
+def calls_of(monkeypatch, module, name):
     """The arguments of all calls of a function of the module from now on."""
-    calls, function = [], getattr(_weight_grads, name)
+    calls, function = [], getattr(module, name)
 
     def recorded(*args):
         calls.append(args)
         return function(*args)
 
-    monkeypatch.setattr(_weight_grads, name, recorded)
+    monkeypatch.setattr(module, name, recorded)
     return calls
 
 
@@ -105,7 +105,7 @@ def test_overlap_gives_the_bits_of_no_overlap_on_one_thread(name, num_threads):
 
 def test_the_second_micro_batch_is_added_in_place(monkeypatch):
     use("native")
-    calls, weights = calls_of(monkeypatch, "add_product"), parameters()
+    calls, weights = calls_of(monkeypatch, _weight_grads, "add_product"), parameters()
     run(weights)
     assert not calls
     before = [weight.grad.data_ptr() for weight in weights]
@@ -164,7 +164,7 @@ def test_create_graph_leaves_the_gradient_to_the_engine(overlap, monkeypatch):
     overlap_weight_grads(overlap)
     weights = parameters()
     run(weights)
-    calls = calls_of(monkeypatch, "_parameter")
+    calls = calls_of(monkeypatch, _weight_grads, "parameter_of")
     chain(random(20, WIDTH, seed=10), weights).sum().backward(create_graph=True)
     assert calls == [(None,)] * 3
     for weight, reference in zip(weights, expected(weights), strict=True):
@@ -214,11 +214,11 @@ def test_a_function_that_calls_something_its_variable_is_no_parameter(overlap):
 
 def test_overlap_joins_before_backward_returns_and_restores_threads(monkeypatch):
     overlap_weight_grads(True)
-    calls, weights = calls_of(monkeypatch, "_deliver"), parameters(10)
+    calls, weights = calls_of(monkeypatch, _overlap, "deliver"), parameters(10)
     run(weights)
     assert len(calls) == 10
     assert torch.get_num_threads() == 2
-    assert not _weight_grads._pendings
+    assert not _overlap._pendings
 
 
 def test_a_backward_that_raises_leaves_nothing_behind():
@@ -236,7 +236,7 @@ def test_a_backward_that_raises_leaves_nothing_behind():
     y = linear(Raise.apply(linear(random(20, WIDTH), first)), second).sum()
     with pytest.raises(ArithmeticError, match="on purpose"):
         y.backward()
-    assert not _weight_grads._pendings
+    assert not _overlap._pendings
     assert torch.get_num_threads() == 2
     assert first.grad is None
     assert second.grad is None
@@ -249,14 +249,14 @@ def test_an_error_in_the_worker_comes_out_of_backward(monkeypatch):
     overlap_weight_grads(True)
     weights = parameters()
     y = chain(random(20, WIDTH), weights).sum()
-    monkeypatch.setattr(_weight_grads, "product", fail)
+    monkeypatch.setattr(_overlap, "product", fail)
     with pytest.raises(ArithmeticError, match="on purpose"):
         y.backward()
     assert torch.get_num_threads() == 2
 
 
 def test_one_thread_has_none_to_spare(num_threads, monkeypatch):
-    calls = calls_of(monkeypatch, "_deliver")
+    calls = calls_of(monkeypatch, _overlap, "deliver")
     overlap_weight_grads(True)
     num_threads(1)
     weights = parameters()
@@ -291,7 +291,7 @@ def test_measuring_changes_no_setting():
 def test_the_norm_of_what_native_products_wrote_is_not_read_again(dtype, monkeypatch):
     use("native", dtype)
     (weight,) = parameters(1, dtype)
-    monkeypatch.setattr(_gradient_norms, "_wanted", True)
+    _gradient_norms.want()
     linear(random(64, WIDTH).to(dtype), weight).square().sum().backward()
     exact = weight.grad.double().square().sum().item()
     assert _gradient_norms.recall(weight.grad) == pytest.approx(exact, rel=1e-6)

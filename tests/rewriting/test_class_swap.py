@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import nn
 
 from fullstride.nn.embedding import Embedding
-from fullstride.rewriting import class_swap
+from fullstride.rewriting import put_back, rewrite
 from fullstride.rewriting.probes import rms_norm
 
 
 def pair(module: nn.Module) -> tuple[nn.Module, nn.Module]:
     """The module, and a twin that is swapped."""
     twin = nn.Sequential(copy.deepcopy(module))
-    class_swap.swap(twin)
+    rewrite(twin)
     return module, twin[0]
 
 
@@ -99,7 +99,7 @@ LEFT = {
 def test_what_is_not_known_is_left_alone_with_a_reason(name):
     module = LEFT[name]()
     kind = type(module)
-    outcomes = class_swap.swap(nn.Sequential(module))
+    outcomes = rewrite(nn.Sequential(module))
     assert type(module) is kind
     assert [bool(o.left) for o in outcomes if o.name == "0"] == [True]
 
@@ -110,7 +110,7 @@ def test_keys_hooks_parameters_and_identity_survive():
     seen = []
     model[0].register_forward_hook(lambda m, args, y: seen.append(y.shape))
     model[0].register_full_backward_hook(lambda m, gi, go: seen.append("backward"))
-    class_swap.swap(model)
+    rewrite(model)
     model(torch.randn(2, 3, requires_grad=True)).sum().backward()
     assert seen == [(2, 4), "backward"]
     assert all(a is b for a, b in zip(model.modules(), modules, strict=True))
@@ -121,9 +121,9 @@ def test_keys_hooks_parameters_and_identity_survive():
 def test_unswap_gives_the_ordinary_classes_back():
     model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Sequential(nn.LayerNorm(4), nn.RMSNorm(4)), Mine(4))
     kinds = [type(m) for m in model.modules()]
-    class_swap.swap(model)
+    rewrite(model)
     assert [type(m) for m in model.modules()] != kinds
-    class_swap.unswap(model)
+    put_back(model)
     assert [type(m) for m in model.modules()] == kinds
     assert not any("forward" in m.__dict__ for m in model.modules())
 

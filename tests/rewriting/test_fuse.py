@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.utils import parametrizations, prune
 from torch.utils.checkpoint import checkpoint
 
-from fullstride.rewriting import class_swap
+from fullstride.rewriting import rewrite
 from fullstride.rewriting.fusion import residual_norm, rewriter
-from fullstride.rewriting.fusion.fuse import Fused, NotFused, Sequential, fuse, unfuse
+from fullstride.rewriting.fusion.fuse import Fused, NotFused, Sequential, fuse, put_back
 
 SCALE = 2.0
 
@@ -483,12 +483,12 @@ def test_copies_are_fused_and_their_own(kind, way, x, calls):
     assert not torch.equal(model(x), expected)
 
 
-def test_unfuse_gives_the_code_back(x):
+def test_put_back_gives_the_code_back(x):
     model, sequence = Gated(), nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     keys = set(model.__dict__)
     for module in (model, sequence):
         assert isinstance(fuse(module), Fused)
-        unfuse(module)
+        put_back(module)
     assert set(model.__dict__) == keys
     assert type(sequence) is nn.Sequential
 
@@ -497,7 +497,7 @@ def test_a_forward_of_somebody_else_stays():
     model = Gated()
     forward = model.__dict__["forward"] = lambda x: x
     assert isinstance(fuse(model), NotFused)
-    unfuse(model)
+    put_back(model)
     assert model.forward is forward
 
 
@@ -571,7 +571,7 @@ def test_the_feed_forward_part_of_a_transformer_layer_is_fused(activation, x, ca
     assert calls == ["linear"]
     twin = copy.deepcopy(model)
     assert twin.__dict__["_ff_block"].module is twin
-    unfuse(model)
+    put_back(model)
     assert "_ff_block" not in model.__dict__
 
 
@@ -712,7 +712,7 @@ def test_the_norm_of_another_class_is_fused_once_it_is_known(x, calls):
 
     model = Residual(MyRMSNorm)
     expected = outcome(model, x)
-    outcomes = class_swap.swap(model)
+    outcomes = rewrite(model)
     assert "2 x residual + RMSNorm" in [o.done for o in outcomes]
     assert_same(outcome(model, x), expected)
     assert calls == ["rms_norm", "rms_norm"]
@@ -742,5 +742,5 @@ def test_methods_that_forward_calls_copy_with_their_module(x, calls):
     assert twin.__dict__["normed"].module is twin
     twin(x)
     assert calls == ["rms_norm"]
-    unfuse(twin)
+    put_back(twin)
     assert "normed" not in twin.__dict__

@@ -20,6 +20,15 @@ LABELS = torch.randint(0, CLASSES, (BATCH, LENGTH), generator=torch.Generator().
 LABELS[0, 1] = -100
 
 
+@pytest.fixture(autouse=True)
+def installed():
+    """As after prepare()."""
+    undo = lazy_logits.install()
+    yield
+    undo()
+
+
+
 def parts(dtype=torch.float32):
     """hidden, weight, bias: leaves"""
     generator = torch.Generator().manual_seed(0)

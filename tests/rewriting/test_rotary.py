@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fullstride.models.llama import Rotary, rotary_tables
-from fullstride.rewriting import class_swap
+from fullstride.rewriting import put_back, rewrite
 from fullstride.rewriting.probes import rotary
 from fullstride.rewriting.probes.rotary import RotaryForward, Way
 
@@ -78,7 +78,7 @@ OTHERS = [TurnsBack, OnlyValues, ChangesItsInput, Fails, Doubled, lambda: WithFa
 
 def swapped(module):
     model = nn.Sequential(module)
-    return model[0], class_swap.swap(model)
+    return model[0], rewrite(model)
 
 
 def heads(seq_dim=2, dtype=torch.float32):
@@ -241,5 +241,5 @@ def test_copies_are_fast_and_their_own(copied, calls):
 
 def test_unswap_gives_the_code_back():
     module, _ = swapped(Rotary())
-    class_swap.unswap(module)
+    put_back(module)
     assert "forward" not in module.__dict__

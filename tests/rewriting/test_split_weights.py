@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fullstride.rewriting import class_swap, split_weights
+from fullstride.rewriting import rewrite, split_weights
 
 
 class Tied(nn.Module):
@@ -27,7 +27,7 @@ class Tied(nn.Module):
 def make(model: nn.Module) -> dict:
     """Splits the model; returns its exact weights as they were."""
     exact = {name: p.detach().clone() for name, p in model.named_parameters()}
-    class_swap.swap(model)
+    rewrite(model)
     split_weights.split_weights(model)
     return exact
 
@@ -54,7 +54,7 @@ def test_a_weight_is_not_split_when_a_module_that_is_not_known_owns_it_too():
 
     linear = nn.Linear(4, 4)
     model = nn.ModuleList([linear, Odd(linear.weight)])
-    class_swap.swap(model)
+    rewrite(model)
     assert split_weights.split_weights(model) == {}
     assert linear.weight.dtype == torch.float32
 

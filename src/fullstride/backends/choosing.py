@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from .. import _native
+from .. import _native, runtime
 from ..machine import load, onednn
 from ..ops import linear
 from . import cache
@@ -37,7 +37,6 @@ _OURS = 1.05
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _CHOSEN = ("fp32", "bf16")  # have several backends
 _INT8 = verdicts.operation_name("int8", "product")
-_matrix_unit_failed: list[str] = []  # the variant, if it did in this process
 _AGAIN = 3600.0  # seconds until findings of a busy machine are taken again
 
 
@@ -89,14 +88,14 @@ def choose(wish: str = "auto", use_cache: bool = True, renew: bool = False) -> C
     """
     wish, why = _wished(wish)
     precisions = ["fp32", "bf16"] + ["fp16"] * (wish == "fp16")
-    if not _matrix_unit_failed:
+    if not runtime.current().failed_isa:
         _native.step_up()
     findings, notes = _find(precisions, use_cache, renew)
     trouble = findings.verdicts.get(verdicts.product_name("bf16", "native"), verdicts.FINE)
     isa = _native.isa()
     if verdicts.is_settled(trouble) and trouble != verdicts.FINE and _native.fall_back():
         # The matrix unit is shown but does not work. Attention uses it, too, so all kernels go on without it.
-        _matrix_unit_failed.append(isa)
+        runtime.current().failed_isa = isa
         findings, notes = _find(precisions, use_cache, renew)
         notes = [*notes, f"without {isa}, whose bf16 product {trouble}"]
     return _decide(wish, why, findings, notes)

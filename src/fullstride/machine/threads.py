@@ -7,6 +7,7 @@ are somebody's choice (OMP_NUM_THREADS, MKL_NUM_THREADS, torch.set_num_threads, 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +35,27 @@ def set_threads(threads: int | None = None) -> Threads:
     count, reason = (threads, "as asked for") if threads is not None else _choose(cpu.describe())
     if count != torch.get_num_threads():
         torch.set_num_threads(count)
-    return Threads(count, reason, _flush_denormals())
+    return Threads(count, reason, _flush_denormals(True))
+
+
+def as_they_are() -> Callable[[], None]:
+    """A function that brings back the number of threads, and how they treat denormals, as both are now."""
+    count, flushes = torch.get_num_threads(), flushes_denormals()
+
+    def put_back() -> None:
+        if torch.get_num_threads() == 1:  # a team of one does not reach the others of an earlier, larger one
+            torch.set_num_threads(2)
+        _flush_denormals(flushes)
+        if count != torch.get_num_threads():
+            torch.set_num_threads(count)
+
+    return put_back
+
+
+def flushes_denormals() -> bool:
+    """Whether the calling thread takes them for zeros. torch has no way to ask; a product tells."""
+    tiny = torch.full((1,), 1e-39, dtype=torch.float32, device="cpu")
+    return not (tiny * 0.5).view(torch.int32).any()
 
 
 def _choose(machine: cpu.Cpu) -> tuple[int, str]:
@@ -67,13 +88,13 @@ def _set_by_torchrun(num_processes: int) -> bool:
     return several and os.environ.get("OMP_NUM_THREADS") == "1"
 
 
-def _flush_denormals() -> bool:
+def _flush_denormals(flush: bool) -> bool:
     """Operations on denormals were reported to be up to 50 times slower (pytorch issue 19651), and decay leads to them.
 
     torch.set_flush_denormal reaches the calling thread alone: the other threads of its pool, if they run already, keep
     theirs. Threads started later take over what the one that starts them has.
     """
-    flushes = torch.set_flush_denormal(True)
+    done: bool = torch.set_flush_denormal(flush)
     if _native.available():
-        _native.library().fs_flush_denormals_everywhere(1)
-    return flushes
+        _native.library().fs_flush_denormals_everywhere(flush)
+    return done

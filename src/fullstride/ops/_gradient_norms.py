@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from .. import runtime
 from ._tensors import is_dense
 
 _SAMPLE = 64  # bytes, at each of four places
 _entries: "dict[int, _Entry]" = {}
 """By the address of the first element."""
 _most = 1024
-_wanted = False
 
 
 class _Entry(NamedTuple):
@@ -60,12 +60,11 @@ def remember(gradient: Tensor, sum_of_squares: float) -> None:
 def want() -> None:
     """Products sum squares from now on, in this process. Said by optimizers that will ask for a norm: what is summed,
     and so the last bits of the norm, then depend on the optimizer alone and not on what happened before."""
-    global _wanted
-    _wanted = True
+    runtime.current().sums_squares = True
 
 
 def are_wanted() -> bool:
-    return _wanted
+    return runtime.current().sums_squares
 
 
 def recall(gradient: Tensor) -> float | None:

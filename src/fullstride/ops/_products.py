@@ -5,7 +5,7 @@
 "torch" is torch.mm: MKL in fp32, oneDNN in bf16. "onednn" is oneDNN in fp32, through the op that torch's compiler uses.
 "native" is ops/gemm.py. backends/choosing.py measures them, for each of SHAPES: the three products of a layer share a
 choice, as they share rows and weight. What it finds unusable is excluded, and is not called from then on, by nobody
-here. Nothing is assumed but that torch's own is there.
+here. Nothing is assumed but that torch's own is there. The choice stands in the runtime of the process (runtime.py).
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .. import _native
+from .. import _native, runtime
 from ._tensors import KERNEL_DTYPES
 from .gemm import multiply
 
@@ -23,8 +23,6 @@ _FEW, _MANY, _HEAD = range(3)
 MOST_FEW_ROWS = 256  # up to which reading and packing the weight decides
 LEAST_WIDE = 16384  # rows or columns of a weight from which on it is beyond the caches: the heads of language models
 _TINY = 8  # rows
-_choices = {dtype: ["torch"] * len(SHAPES) for dtype in KERNEL_DTYPES}
-_excluded: dict[tuple[torch.dtype, str], str] = {}  # why
 
 
 def shape_of(rows: int, ins: int, outs: int) -> str:
@@ -40,7 +38,8 @@ def _shape(rows: int, ins: int, outs: int) -> int:
 
 def backend(dtype: torch.dtype, shape: str = "many rows") -> str:
     """The name of what computes the products of linear layers in this dtype."""
-    return _choices[dtype][SHAPES.index(shape)] if dtype in _choices else "torch"
+    names = runtime.current().backends.get(dtype)
+    return names[SHAPES.index(shape)] if names else "torch"
 
 
 def set_backend(dtype: torch.dtype, name: str, shape: str | None = None) -> None:
@@ -53,14 +52,15 @@ def set_backend(dtype: torch.dtype, name: str, shape: str | None = None) -> None
         raise ValueError(f"set_backend: {name!r} cannot run here in {dtype}; take one of {', '.join(backends(dtype))}")
     if shape not in (None, *SHAPES):
         raise ValueError(f"set_backend: expected shape to be one of {', '.join(SHAPES)}; got {shape!r}")
+    names = runtime.current().backends.setdefault(dtype, ["torch"] * len(SHAPES))
     for i, known in enumerate(SHAPES):
         if shape in (None, known):
-            _choices[dtype][i] = name
+            names[i] = name
 
 
 def backends(dtype: torch.dtype) -> tuple[str, ...]:
     """The names that can run here in this dtype."""
-    return tuple(name for name in built(dtype) if (dtype, name) not in _excluded)
+    return tuple(name for name in built(dtype) if (dtype, name) not in runtime.current().excluded)
 
 
 def built(dtype: torch.dtype) -> tuple[str, ...]:
@@ -71,11 +71,11 @@ def built(dtype: torch.dtype) -> tuple[str, ...]:
 
 def exclude(reasons: Mapping[tuple[torch.dtype, str], str]) -> None:
     """From now on these backends of these dtypes are not called, and no others but these are excluded."""
-    _excluded.clear()
-    _excluded.update(reasons)
-    for dtype, names in _choices.items():
+    excluded = runtime.current().excluded = dict(reasons)
+    for dtype in KERNEL_DTYPES:
         instead = next(iter(backends(dtype)), "torch")
-        names[:] = [instead if (dtype, name) in _excluded else name for name in names]
+        names = runtime.current().backends.setdefault(dtype, ["torch"] * len(SHAPES))
+        names[:] = [instead if (dtype, name) in excluded else name for name in names]
 
 
 def _has_gemm() -> bool:
@@ -122,9 +122,11 @@ def product_by(name: str, a: Tensor, b: Tensor, dtype: torch.dtype | None = None
 def name_of(a: Tensor, b: Tensor, sums_rows: bool = False) -> str:
     """The backend of product(a, b)."""
     (m, k), n = a.shape, b.shape[1]
-    name = _choices[a.dtype][_shape(k, m, n) if sums_rows else _shape(m, k, n)]
+    process = runtime.current()
+    names = process.backends.get(a.dtype)
+    name = names[_shape(k, m, n) if sums_rows else _shape(m, k, n)] if names else "torch"
     # Packing a matrix for so few rows costs more than multiplying it: 304 us against 94 for one row of 1024 x 1024.
-    if name == "native" and m < _TINY and a.dtype is torch.float32 and (torch.float32, "torch") not in _excluded:
+    if name == "native" and m < _TINY and a.dtype is torch.float32 and (torch.float32, "torch") not in process.excluded:
         return "torch"
     _refuse_excluded(a.dtype, name)
     return name
@@ -132,8 +134,9 @@ def name_of(a: Tensor, b: Tensor, sums_rows: bool = False) -> str:
 
 def _refuse_excluded(dtype: torch.dtype, name: str) -> None:
     """Only if every backend of the dtype was excluded can one of them be asked for; an error is better than a death."""
-    if _excluded and (dtype, name) in _excluded:
-        raise RuntimeError(f"the product in {dtype} by {name!r} is not to be used here: {_excluded[dtype, name]}")
+    excluded = runtime.current().excluded
+    if excluded and (dtype, name) in excluded:
+        raise RuntimeError(f"the product in {dtype} by {name!r} is not to be used here: {excluded[dtype, name]}")
 
 
 def add_product(out: Tensor, a: Tensor, b: Tensor) -> bool:
@@ -145,7 +148,7 @@ def add_product(out: Tensor, a: Tensor, b: Tensor) -> bool:
     # Who cannot add in place loses more by the pass that adds than a product gains: 8 micro-batches of an MLP in bf16
     # took 1097 ms by torch, 6 % faster in the race, and 1003 by ours (Zen 4, `bench step`, two runs).
     adds = name == "torch" and a.dtype is torch.float32
-    if name == "native" or (not adds and _has_gemm() and (a.dtype, "native") not in _excluded):
+    if name == "native" or (not adds and _has_gemm() and (a.dtype, "native") not in runtime.current().excluded):
         multiply(a, b, out, accumulate=True)
     elif adds:
         out.addmm_(a, b)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import _native
 from ._tensors import kernel_dtype, mark_written, needs_grad, once_differentiable, takes_kernel
-from ._weight_grads import grad_to_add_to
+from ._tied_gradients import grad_to_add_to
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
+from ._overlap import overlap_weight_grads, overlaps_weight_grads
 from ._products import (
     BACKENDS,
     SHAPES,
@@ -34,7 +35,7 @@ from ._products import (
     shape_of,
 )
 from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
-from ._weight_grads import overlap_weight_grads, overlaps_weight_grads, weight_grad
+from ._weight_grads import weight_grad
 
 __all__ = [
     "BACKENDS", "SHAPES", "backend", "backends", "built", "exclude", "linear", "linear_reference", "measure_overlap",

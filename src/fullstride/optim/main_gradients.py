@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import unserializable_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
 _handles: Any = WeakIdKeyDictionary()
@@ -44,6 +45,7 @@ def drop_main_gradients(params: Iterable[Tensor]) -> None:
 def _widen(reference: "weakref.ref[Tensor]") -> Callable[[Tensor], None]:
     """Runs before autograd adds to p.grad. Holds p weakly: p holds this."""
 
+    @unserializable_hook  # a model that is sent to another process has no optimizer there
     def hook(_: Tensor) -> None:
         p = reference()
         if p is not None and p.grad is not None and p.grad.dtype is torch.bfloat16:

@@ -1,8 +1,7 @@
-"""Ordinary modules into fast ones, and back.
+"""Ordinary modules of torch.nn into fast ones, and back.
 
 A module keeps its object, parameters, buffers, hooks and keys: only its class changes, to a subclass of the one it had,
 so isinstance still holds. Only exact classes are known; a subclass may do anything in its forward and is left alone.
-Modules of other libraries that compute a known formula get another forward instead of another class.
 """
 
 from collections.abc import Callable
@@ -13,9 +12,6 @@ from torch import nn
 
 from ..nn import activation, cross_entropy, dropout, embedding, layer_norm, multihead_attention, rms_norm
 from ..nn.linear import Linear
-from .fusion import fuse
-from .probes import rms_norm as rms_norm_probe
-from .probes import rotary
 
 
 @dataclass(frozen=True)
@@ -38,43 +34,7 @@ RULES: dict[type[nn.Module], Rule] = {
 ORDINARY = {rule.fast: ordinary for ordinary, rule in RULES.items()}
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one module. `done` says what was put in its place, `left` why nothing was; one is empty."""
-
-    name: str
-    kind: str
-    done: str = ""
-    left: str = ""
-
-
-def swap(model: nn.Module) -> list[Outcome]:
-    """Makes every module fast that is known. One outcome a module that was, or that has a reason why not.
-
-    Children before parents, which may fuse what their children were found to be.
-    """
-    outcomes = []
-    for name, module in reversed(list(model.named_modules())):
-        kind = type(module).__name__
-        done, left = _swap_class(module)
-        if not done and not left:
-            done, left = _swap_forward(module)
-        if done or left:
-            outcomes.append(Outcome(name or "(the model)", kind, done, left))
-    return outcomes[::-1]
-
-
-def unswap(model: nn.Module) -> None:
-    for module in model.modules():
-        fuse.unfuse(module)
-        if isinstance(module.__dict__.get("forward"), (rms_norm_probe.NormForward, rotary.RotaryForward)):
-            del module.forward
-        ordinary = ORDINARY.get(type(module))
-        if ordinary is not None:
-            module.__class__ = ordinary
-
-
-def _swap_class(module: nn.Module) -> tuple[str, str]:
+def replace(module: nn.Module) -> tuple[str, str]:
     """(done, left) by its class; both empty for a class without a rule."""
     rule = RULES.get(type(module))
     if rule is None:
@@ -92,23 +52,10 @@ def _swap_class(module: nn.Module) -> tuple[str, str]:
     return f"fullstride.nn.{rule.fast.__name__}", ""
 
 
-def _swap_forward(module: nn.Module) -> tuple[str, str]:
-    """(done, left) by what it computes."""
-    if rms_norm_probe.looks_like(module):
-        if "forward" in module.__dict__ or not rms_norm_probe.computes_rms_norm(module):
-            return "", "computes something else than RMSNorm"
-        module.forward = rms_norm_probe.NormForward(module)
-        return "ops.rms_norm", ""
-    if rotary.looks_like(module):
-        way = None if "forward" in module.__dict__ else rotary.way_of(module)
-        if way is None:
-            return "", rotary.NOT_ROTARY
-        module.forward = rotary.RotaryForward(module, way)
-        return "ops.rope, interleaved" if way.interleaved else "ops.rope", ""
-    fused = fuse.fuse(module)
-    if isinstance(fused, fuse.Fused):
-        return fused.what, ""
-    return "", fused.reason if fused is not None else ""
+def put_back(module: nn.Module) -> None:
+    ordinary = ORDINARY.get(type(module))
+    if ordinary is not None:
+        module.__class__ = ordinary
 
 
 def _changes_parameters(module: nn.Module) -> str | None:

@@ -15,6 +15,7 @@ alive and have not been computed keep a copy of it. After any other change in pl
 twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would round it to bf16.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..ops._products import product
 from ..ops._tensors import needs_grad, takes_kernel
-from ..ops._weight_grads import give
+from ..ops._tied_gradients import give
 from ..ops.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.linear import linear
 from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
@@ -193,4 +194,6 @@ def _keep_weights(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> N
             head.keep(addresses)
 
 
-register_optimizer_step_pre_hook(_keep_weights)
+def install() -> Callable[[], None]:
+    """Lets logits that were not computed yet keep their weight before an optimizer changes it. Returns the way back."""
+    return register_optimizer_step_pre_hook(_keep_weights).remove

@@ -10,7 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch.utils.checkpoint
 from torch import Tensor, nn
 
 from ..optim.scaling import LossScaler, scale_gradient
-from .functions import FastFunctions
+from .function_mode import FastFunctions
 
 
 @dataclass(eq=False)
@@ -28,6 +28,8 @@ class Setting:
 
     dtype: torch.dtype | None  # of autocast; None for fp32
     scaler: LossScaler | None = None  # of fp16
+    answers: bool = True  # functions that the model calls, by function_mode.py
+    caught: dict[str, int] = field(default_factory=dict)  # how often it did, by the name of the function
 
 
 _running = threading.local()
@@ -45,7 +47,7 @@ def fast(setting: Setting) -> Iterator[None]:
         autocast = torch.autocast("cpu", setting.dtype, enabled=setting.dtype is not None)
     _running.setting = setting
     try:
-        with autocast, FastFunctions():
+        with autocast, FastFunctions(setting.caught) if setting.answers else nullcontext():
             yield
     finally:
         _running.setting = outer
@@ -119,24 +121,24 @@ def _map(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def follow_checkpoints() -> None:
+def follow_checkpoints() -> Callable[[], None]:
     """Lets torch.utils.checkpoint run a function again as it ran it first: with our functions around it.
 
     It restores autocast and random numbers, and knows nothing of a TorchFunctionMode. Other functions would save other
-    tensors, which it refuses. Modules bring their own PreparedForward, plain functions do not. Called by prepare.
+    tensors, which it refuses. Modules bring their own PreparedForward, plain functions do not. Returns the way back.
     """
     name = "_checkpoint_without_reentrant_generator"
     original = getattr(torch.utils.checkpoint, name, None)
-    if original is None or hasattr(original, "follows_prepared"):
-        return
+    if original is None:
+        return lambda: None
 
     @wraps(original)
     def generator(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         setting = getattr(_running, "setting", None)
         return original(fn if setting is None else _Again(fn, setting), *args, **kwargs)
 
-    generator.follows_prepared = True  # type: ignore[attr-defined]
     setattr(torch.utils.checkpoint, name, generator)
+    return lambda: setattr(torch.utils.checkpoint, name, original)
 
 
 class _Again:

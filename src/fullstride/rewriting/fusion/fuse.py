@@ -59,8 +59,14 @@ def _fused_activation(modules: list[nn.Module], index: int) -> str | None:
     return activation if activation and is_bare(modules[index]) and is_bare(modules[index + 1]) else None
 
 
+def replace(module: nn.Module) -> tuple[str, str]:
+    """(done, left); both empty for a module that has nothing to fuse."""
+    outcome = fuse(module)
+    return (outcome.what, "") if isinstance(outcome, Fused) else ("", outcome.reason)
+
+
 def fuse(module: nn.Module) -> Fused | NotFused:
-    """Fuses what the module's own code runs one after the other; its submodules' code is theirs. unfuse() undoes it."""
+    """Fuses what the module's own code runs one after the other; its submodules' code is theirs."""
     if type(module) is nn.Sequential:
         return _fuse_sequential(module)
     outcome = _fuse_method(module, "forward")
@@ -132,7 +138,7 @@ def _fuse_sequential(module: nn.Sequential) -> Fused | NotFused:
     return Fused(", ".join(names))
 
 
-def unfuse(module: nn.Module) -> None:
+def put_back(module: nn.Module) -> None:
     """Gives the module its own code back. Nothing happens to one that was not fused."""
     if type(module) is Sequential:
         module.__class__ = nn.Sequential  # type: ignore[assignment]

@@ -26,6 +26,12 @@ from ..ops._tensors import KERNEL_DTYPES
 
 
 class FastFunctions(TorchFunctionMode):
+    """caught: counts the calls that were answered, by name."""
+
+    def __init__(self, caught: dict[str, int] | None = None) -> None:
+        super().__init__()
+        self._caught = {} if caught is None else caught
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -34,6 +40,8 @@ class FastFunctions(TorchFunctionMode):
         if fast is not None:
             result = fast(*args, **kwargs)
             if result is not NotImplemented:
+                name = NAMES[func]
+                self._caught[name] = self._caught.get(name, 0) + 1
                 return result
         return func(*args, **kwargs)
 
@@ -188,3 +196,4 @@ TABLE: dict[Any, Callable[..., Any]] = {
     F.cross_entropy: cross_entropy_loss,
     torch._VF.lstm: lstm,
 }
+NAMES = {func: func.__name__ for func in TABLE}

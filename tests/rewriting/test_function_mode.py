@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fullstride.rewriting import functions
-from fullstride.rewriting.functions import TABLE, FastFunctions
+from fullstride.rewriting import function_mode
+from fullstride.rewriting.function_mode import TABLE, FastFunctions
 
 torch.manual_seed(0)
 X, W, B = torch.randn(3, 4, 8), torch.randn(6, 8), torch.randn(6)
@@ -103,4 +103,4 @@ def test_tensor_subclasses_are_left_to_themselves():
     class Mine(torch.Tensor):
         pass
 
-    assert functions.linear(X.as_subclass(Mine), W) is NotImplemented
+    assert function_mode.linear(X.as_subclass(Mine), W) is NotImplemented

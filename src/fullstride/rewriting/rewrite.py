@@ -1,0 +1,54 @@
+"""The order in which mechanisms are asked for each module, and the way back.
+
+Children come before their parents, which may fuse what their children were found to be. The first mechanism that has an
+answer for a module decides: it replaces something, or says why it must not be replaced. What it does to a module can be
+undone: put_back() asks all of them.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from torch import nn
+
+from . import class_swap, probes
+from .fusion import fuse
+
+_Answer = tuple[str, str]  # what was done, or why nothing was; both empty if the mechanism does not know the module
+ORDER: dict[str, Callable[[nn.Module], _Answer]] = {
+    "class_swap": class_swap.replace,
+    "probes": probes.replace,
+    "fusion": fuse.replace,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one module. `done` says what was put in its place, `left` why nothing was; one is empty."""
+
+    name: str
+    kind: str
+    mechanism: str
+    done: str = ""
+    left: str = ""
+
+
+def rewrite(model: nn.Module, without: Collection[str] = ()) -> list[Outcome]:
+    """Makes every module fast that is known. One outcome a module that was, or that has a reason why not."""
+    mechanisms = {name: replace for name, replace in ORDER.items() if name not in without}
+    outcomes = []
+    for name, module in reversed(list(model.named_modules())):
+        kind = type(module).__name__
+        for mechanism, replace in mechanisms.items():
+            done, left = replace(module)
+            if done or left:
+                outcomes.append(Outcome(name or "(the model)", kind, mechanism, done, left))
+                break
+    return outcomes[::-1]
+
+
+def put_back(model: nn.Module) -> None:
+    """Every module as it was."""
+    for module in model.modules():
+        fuse.put_back(module)
+        probes.put_back(module)
+        class_swap.put_back(module)

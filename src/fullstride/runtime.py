@@ -1,0 +1,94 @@
+"""What prepare() has set in this process: one object, which everybody finds by current().
+
+    runtime.current()     ops ask it who multiplies; before the first prepare() it says: torch, and nothing else is on
+    runtime.start()       by prepare(): that of the process, or a new one, which is current from then on
+    runtime.release(x)    by restore(): x is not prepared any more; the last one to go puts everything back
+
+Each change of torch, of its threads or of our kernels is made through change(), which gets the way back at the same
+time. The first value counts: a second prepare() that changes the threads again does not hide what there was before.
+A model that dies without restore() leaves the process as it is; the next restore() of another still finds the way.
+What is decided for a model and not for the process (its precision, which of its modules were replaced) stands in its
+Preparation. The heap is kept from import on and cannot be given back (machine/memory.py).
+"""
+
+import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+
+@dataclass(eq=False)
+class Runtime:
+    """backends: who computes the products of linear layers, by dtype and kind of shape (ops/_products.py); absent is
+        torch. excluded: what was found to die or to be wrong here, by dtype and backend, and why.
+    sums_squares: products sum the squares of the weight gradients that they write (ops/_gradient_norms.py).
+    overlaps: weight gradients are computed beside the rest of backward (ops/_overlap.py).
+    ties_gradients: a head tied to an embedding hands its gradient over (ops/_tied_gradients.py).
+    failed_isa: the variant of our kernels that was tried here in vain.
+    choice: what was measured of this machine, and what follows from it (backends/choosing.py).
+    machine: what was done about memory and threads, in lines for people.
+    """
+
+    backends: dict[torch.dtype, list[str]] = field(default_factory=dict)
+    excluded: dict[tuple[torch.dtype, str], str] = field(default_factory=dict)
+    sums_squares: bool = False
+    overlaps: bool = False
+    ties_gradients: bool = True
+    failed_isa: str = ""
+    choice: Any = None
+    machine: list[str] = field(default_factory=list)
+    users: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    _changes: dict[str, str] = field(default_factory=dict)
+    _way_back: ExitStack = field(default_factory=ExitStack)
+
+    def change(self, name: str, make: Callable[[], Callable[[], object]], was: str = "") -> None:
+        """Calls make(), which returns what undoes it, unless the change of this name has been made already.
+
+        was: what will be again, for restore() to say.
+        """
+        if name not in self._changes:
+            self._way_back.callback(make())
+            self._changes[name] = was
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """What differs from a process without us, and what it was before."""
+        return dict(self._changes)
+
+    def put_back(self) -> None:
+        self._way_back.close()
+
+
+_current = Runtime()  # of a process in which nothing is prepared
+
+
+def current() -> Runtime:
+    return _current
+
+
+def start() -> Runtime:
+    """For one more prepared model. If its preparation fails, release() it all the same."""
+    global _current
+    if not _current.changes:
+        _current = Runtime(sums_squares=_current.sums_squares)
+    return _current
+
+
+def release(user: object | None) -> Runtime:
+    """`user`, a Preparation, or nobody, is done. If it was the last one, all is put back. Returns what it had used."""
+    was = _current
+    if user is not None:
+        was.users.discard(user)
+    if not was.users:
+        stop()
+    return was
+
+
+def stop() -> None:
+    """Puts everything back, whoever is still prepared: those models go on, by torch's products."""
+    global _current
+    before, _current = _current, Runtime()
+    before.put_back()
