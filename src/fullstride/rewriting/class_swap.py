@@ -5,7 +5,7 @@ so isinstance still holds. Only exact classes are known; a subclass may do anyth
 Modules of other libraries that compute a known formula get another forward instead of another class.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import nn
 from ..nn import activation, cross_entropy, dropout, embedding, layer_norm, multihead_attention, rms_norm
 from ..nn.linear import Linear
 from .fusion import fuse
+from .lazy_logits import LazyHead, is_large
 from .probes import rms_norm as rms_norm_probe
 from .probes import rotary
 
@@ -35,7 +36,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.CrossEntropyLoss: Rule(cross_entropy.CrossEntropyLoss, cross_entropy.why_not),
     nn.MultiheadAttention: Rule(multihead_attention.MultiheadAttention, multihead_attention.why_not),
 }
-ORDINARY = {rule.fast: ordinary for ordinary, rule in RULES.items()}
+ORDINARY = {LazyHead: nn.Linear, **{rule.fast: ordinary for ordinary, rule in RULES.items()}}
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,16 @@ class Outcome:
     left: str = ""
 
 
-def swap(model: nn.Module) -> list[Outcome]:
+def swap(model: nn.Module, without: Collection[str] = frozenset()) -> list[Outcome]:
     """Makes every module fast that is known. One outcome a module that was, or that has a reason why not.
 
     Children before parents, which may fuse what their children were found to be.
+    without: mechanisms to leave out. "lazy_logits": a large head is a Linear like any other.
     """
     outcomes = []
     for name, module in reversed(list(model.named_modules())):
         kind = type(module).__name__
-        done, left = _swap_class(module)
+        done, left = _swap_class(module, without)
         if not done and not left:
             done, left = _swap_forward(module)
         if done or left:
@@ -74,7 +76,7 @@ def unswap(model: nn.Module) -> None:
             module.__class__ = ordinary
 
 
-def _swap_class(module: nn.Module) -> tuple[str, str]:
+def _swap_class(module: nn.Module, without: Collection[str]) -> tuple[str, str]:
     """(done, left) by its class; both empty for a class without a rule."""
     rule = RULES.get(type(module))
     if rule is None:
@@ -88,6 +90,9 @@ def _swap_class(module: nn.Module) -> tuple[str, str]:
     why_not = _changes_parameters(module) or rule.why_not(module)
     if why_not:
         return "", why_not
+    if isinstance(module, nn.Linear) and is_large(module) and "lazy_logits" not in without:
+        module.__class__ = LazyHead
+        return "fullstride.rewriting.LazyHead: logits only if somebody looks", ""
     module.__class__ = rule.fast
     return f"fullstride.nn.{rule.fast.__name__}", ""
 

@@ -7,12 +7,13 @@
 LazyLogits are an ordinary node of the autograd graph. Views, slices and casts that leave the classes alone give lazy
 logits again, so the gradient goes back through the very nodes that torch would have made. What travels there is a
 LazyGradient: it carries dhidden, dweight and dbias, which the loss has computed already, in place of the rows x classes
-that nobody needs to see. Whatever does look (a hook, a sum with another gradient, any operation that _lazy_tensor.py
+that nobody needs to see. Whatever does look (a hook, a sum with another gradient, any operation that lazy_tensor.py
 does not list) gets the real values. So hooks, retain_grad, several losses and custom Functions work as ever.
 
 The values are those of the moment the logits were made: before an optimizer changes the weight, logits that are still
-alive and have not been computed keep a copy of it. After any other change in place, looking raises. Differentiating
-twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would round it to bf16.
+alive and have not been computed keep a copy of it. After any other change in place, looking raises.
+Differentiating twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would
+round it to bf16.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from ..ops.linear import linear
 from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
 from .lazy_tensor import Head, LazyGradient, LazyLogits, Uses, dense
 
-__all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyLogits", "lazy_linear", "wants_lazy"]
+__all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyHead", "LazyLogits", "is_large", "lazy_linear", "wants_lazy"]
 
 MIN_CLASSES = 4096
 """With fewer, the logits are no large part of a step, and the layer may be anything."""
@@ -170,13 +171,27 @@ def lazy_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     return logits
 
 
+# ---- the head ----------------------------------------------------------------------------------------------------
+
+
+class LazyHead(torch.nn.Linear):
+    """The form of torch.nn.Linear for a head with many classes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        forward = lazy_linear if wants_lazy(self, input) else linear
+        return forward(input, self.weight, self.bias)
+
+
+def is_large(module: torch.nn.Linear) -> bool:
+    """Whether its output is likely to go into a cross-entropy and to be worth not computing."""
+    return module.out_features >= max(MIN_CLASSES, MIN_RATIO * module.in_features)
+
+
 def wants_lazy(module: torch.nn.Linear, x: Tensor) -> bool:
-    """Whether the output of this layer is likely to go into a cross-entropy and to be worth not computing.
+    """Whether nobody needs the values of this call at once.
 
     After a few steps the past decides: where somebody looks at the logits anyway, computing them late only costs.
     """
-    if module.out_features < max(MIN_CLASSES, MIN_RATIO * module.in_features):
-        return False
     if not (torch.is_grad_enabled() and module.training and takes_kernel(x)):
         return False
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
