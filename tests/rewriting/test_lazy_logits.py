@@ -407,6 +407,14 @@ def test_the_gradient_of_the_weight_is_handed_over_without_a_copy():
 # ---- the weight changes ------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def installed():
+    undo = lazy_logits.install()
+    yield
+    undo()
+
+
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, lr=1.0), lambda p: torch.optim.AdamW(p, fused=True)])
 def test_logits_looked_at_after_the_step_are_those_before_it(make):
     hidden, weight, bias = parts()
@@ -421,6 +429,7 @@ def test_logits_looked_at_after_the_step_are_those_before_it(make):
     torch.testing.assert_close(logits.grad.view(-1, CLASSES) + 0, gradient / 9, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_step_copies_no_weight_when_nobody_kept_the_logits(monkeypatch):
     hidden, weight, bias = parts()
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -431,6 +440,16 @@ def test_a_step_copies_no_weight_when_nobody_kept_the_logits(monkeypatch):
     gc.collect()
     monkeypatch.setattr(Head, "keep", lambda head, addresses: pytest.fail("copied a weight"))
     optimizer.step()
+
+
+def test_without_install_a_look_after_the_step_raises():
+    hidden, weight, bias = parts()
+    lazy_logits.install()()  # undone at once
+    logits = lazy_linear(hidden, weight, bias)
+    loss_of(logits).backward()
+    torch.optim.SGD([weight], lr=1.0).step()
+    with pytest.raises(RuntimeError, match="weight they need has been changed in place"):
+        logits.sum()
 
 
 def test_other_changes_of_the_weight_make_a_late_look_raise():

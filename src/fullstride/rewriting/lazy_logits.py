@@ -11,11 +11,12 @@ that nobody needs to see. Whatever does look (a hook, a sum with another gradien
 does not list) gets the real values. So hooks, retain_grad, several losses and custom Functions work as ever.
 
 The values are those of the moment the logits were made: before an optimizer changes the weight, logits that are still
-alive and have not been computed keep a copy of it. After any other change in place, looking raises.
+alive and have not been computed keep a copy of it (install()). After any other change in place, looking raises.
 Differentiating twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would
 round it to bf16.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ from ..ops.linear import linear
 from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
 from .lazy_tensor import Head, LazyGradient, LazyLogits, Uses, dense
 
-__all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyHead", "LazyLogits", "is_large", "lazy_linear", "wants_lazy"]
+__all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyHead", "LazyLogits", "install", "is_large", "lazy_linear", "wants_lazy"]
 
 MIN_CLASSES = 4096
 """With fewer, the logits are no large part of a step, and the layer may be anything."""
@@ -200,12 +201,14 @@ def wants_lazy(module: torch.nn.Linear, x: Tensor) -> bool:
     return past is None or past.num_computed < 3 or 2 * past.num_computed < past.num_made
 
 
+def install() -> Callable[[], None]:
+    """From now on logits outlive the step of an optimizer. Returns what undoes it; then a late look raises."""
+    return register_optimizer_step_pre_hook(_keep_weights).remove
+
+
 def _keep_weights(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     heads = [head for head in Head.alive if head.uses.num_computed < head.uses.num_made]
     if heads:
         addresses = {p.data_ptr() for group in optimizer.param_groups for p in group["params"]}
         for head in heads:
             head.keep(addresses)
-
-
-register_optimizer_step_pre_hook(_keep_weights)
