@@ -11,22 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from fullstride.rewriting import lazy_logits
-from fullstride.rewriting.lazy_logits import LazyLogits, lazy_linear, wants_lazy
+import fullstride
+from fullstride.nn.linear import Linear
+from fullstride.rewriting import lazy_logits, put_back, rewrite, split_weights
+from fullstride.rewriting.lazy_logits import LazyHead, LazyLogits, is_large, lazy_linear, wants_lazy
 from fullstride.rewriting.lazy_tensor import Head, LazyGradient
 
 BATCH, LENGTH, FEATURES, CLASSES = 2, 5, 8, 50
 LABELS = torch.randint(0, CLASSES, (BATCH, LENGTH), generator=torch.Generator().manual_seed(1))
 LABELS[0, 1] = -100
-
-
-@pytest.fixture(autouse=True)
-def installed():
-    """As after prepare()."""
-    undo = lazy_logits.install()
-    yield
-    undo()
-
 
 
 def parts(dtype=torch.float32):
@@ -414,6 +407,14 @@ def test_the_gradient_of_the_weight_is_handed_over_without_a_copy():
 # ---- the weight changes ------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def installed():
+    undo = lazy_logits.install()
+    yield
+    undo()
+
+
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, lr=1.0), lambda p: torch.optim.AdamW(p, fused=True)])
 def test_logits_looked_at_after_the_step_are_those_before_it(make):
     hidden, weight, bias = parts()
@@ -428,6 +429,7 @@ def test_logits_looked_at_after_the_step_are_those_before_it(make):
     torch.testing.assert_close(logits.grad.view(-1, CLASSES) + 0, gradient / 9, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_step_copies_no_weight_when_nobody_kept_the_logits(monkeypatch):
     hidden, weight, bias = parts()
     optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -438,6 +440,16 @@ def test_a_step_copies_no_weight_when_nobody_kept_the_logits(monkeypatch):
     gc.collect()
     monkeypatch.setattr(Head, "keep", lambda head, addresses: pytest.fail("copied a weight"))
     optimizer.step()
+
+
+def test_without_install_a_look_after_the_step_raises():
+    hidden, weight, bias = parts()
+    lazy_logits.install()()  # undone at once
+    logits = lazy_linear(hidden, weight, bias)
+    loss_of(logits).backward()
+    torch.optim.SGD([weight], lr=1.0).step()
+    with pytest.raises(RuntimeError, match="weight they need has been changed in place"):
+        logits.sum()
 
 
 def test_other_changes_of_the_weight_make_a_late_look_raise():
@@ -468,11 +480,61 @@ def head():
     return torch.nn.Linear(8, lazy_logits.MIN_CLASSES)
 
 
+def test_a_large_head_becomes_lazy_by_its_sizes_alone(head):
+    inside = torch.nn.Linear(1024, 4096)  # of a transformer
+    model = torch.nn.ModuleList([head, torch.nn.Linear(8, 100), inside])
+    outcomes = rewrite(model)
+    assert [type(module) for module in model] == [LazyHead, Linear, Linear]
+    assert [outcome.done for outcome in outcomes] == [
+        "fullstride.rewriting.LazyHead: logits only if somebody looks", *["fullstride.nn.Linear"] * 2
+    ]  # fmt: skip
+    put_back(model)
+    assert [type(module) for module in model] == [torch.nn.Linear] * 3
+
+
+def test_lazy_logits_can_be_left_out(head):
+    model = torch.nn.ModuleList([head])
+    rewrite(model, without=frozenset({"lazy_logits"}))
+    assert type(head) is Linear
+    assert type(head(torch.ones(2, 8))) is torch.Tensor
+
+
+def test_a_lazy_head_is_split_copied_and_pickled_as_a_linear_layer(head):
+    model = torch.nn.Sequential(head)
+    exact = head.weight.detach().clone()
+    rewrite(model)
+    assert list(split_weights.split_weights(model)) == [head.weight]
+    for twin in [copy.deepcopy(model), pickle.loads(pickle.dumps(model))]:
+        assert type(twin[0]) is LazyHead
+        split_weights.merge_weights(twin)
+        put_back(twin)
+        assert type(twin[0]) is torch.nn.Linear
+        assert torch.equal(twin[0].weight, exact)
+
+
+def test_an_activation_behind_a_large_layer_is_fused_with_it(head):
+    model = torch.nn.Sequential(head, torch.nn.GELU())
+    expected = model(torch.ones(2, 8))
+    outcomes = rewrite(model)
+    assert "Linear + GELU" in [outcome.done for outcome in outcomes]
+    assert type(model(torch.ones(2, 8)).grad_fn).__name__ == "LinearFunctionBackward"
+    torch.testing.assert_close(model(torch.ones(2, 8)), expected)
+
+
+def test_explain_shows_the_lazy_head():
+    model = torch.nn.Sequential(torch.nn.Linear(8, lazy_logits.MIN_CLASSES))
+    fullstride.prepare(model, precision="fp32")
+    assert "Linear: fullstride.rewriting.LazyHead: logits only if somebody looks" in str(fullstride.explain(model))
+    assert type(model(torch.ones(2, 8))) is LazyLogits
+    assert type(fullstride.restore(model)[0]) is torch.nn.Linear
+
+
 def test_large_heads_in_training_want_lazy_logits(head):
     x = torch.ones(2, 8)
     assert wants_lazy(head, x)
-    assert not wants_lazy(torch.nn.Linear(8, 100), x)
-    assert not wants_lazy(torch.nn.Linear(1024, 4096), torch.ones(2, 1024))  # inside of a transformer
+    assert is_large(head)
+    assert not is_large(torch.nn.Linear(8, 100))
+    assert not is_large(torch.nn.Linear(1024, 4096))  # inside of a transformer
     assert not wants_lazy(head, x.half())
     with torch.no_grad():
         assert not wants_lazy(head, x)

@@ -43,9 +43,7 @@ def replace(module: nn.Module) -> tuple[str, str]:
                 reason = f"a subclass of {ordinary.__name__} may compute something else"
                 return "", _changes_parameters(module) or reason
         return "", ""
-    if "forward" in module.__dict__:
-        return "", "its forward was replaced by somebody else"
-    why_not = _changes_parameters(module) or rule.why_not(module)
+    why_not = foreign(module) or rule.why_not(module)
     if why_not:
         return "", why_not
     module.__class__ = rule.fast
@@ -56,6 +54,11 @@ def put_back(module: nn.Module) -> None:
     ordinary = ORDINARY.get(type(module))
     if ordinary is not None:
         module.__class__ = ordinary
+
+
+def foreign(module: nn.Module) -> str | None:
+    """Why the class of a module does not tell what it computes; None if it does."""
+    return "its forward was replaced by somebody else" if "forward" in module.__dict__ else _changes_parameters(module)
 
 
 def _changes_parameters(module: nn.Module) -> str | None:

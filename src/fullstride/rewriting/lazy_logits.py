@@ -7,12 +7,13 @@
 LazyLogits are an ordinary node of the autograd graph. Views, slices and casts that leave the classes alone give lazy
 logits again, so the gradient goes back through the very nodes that torch would have made. What travels there is a
 LazyGradient: it carries dhidden, dweight and dbias, which the loss has computed already, in place of the rows x classes
-that nobody needs to see. Whatever does look (a hook, a sum with another gradient, any operation that _lazy_tensor.py
+that nobody needs to see. Whatever does look (a hook, a sum with another gradient, any operation that lazy_tensor.py
 does not list) gets the real values. So hooks, retain_grad, several losses and custom Functions work as ever.
 
 The values are those of the moment the logits were made: before an optimizer changes the weight, logits that are still
-alive and have not been computed keep a copy of it. After any other change in place, looking raises. Differentiating
-twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would round it to bf16.
+alive and have not been computed keep a copy of it (install()). After any other change in place, looking raises.
+Differentiating twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would
+round it to bf16.
 """
 
 from collections.abc import Callable
@@ -31,9 +32,10 @@ from ..ops._tied_gradients import give
 from ..ops.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.linear import linear
 from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
+from .class_swap import foreign
 from .lazy_tensor import Head, LazyGradient, LazyLogits, Uses, dense
 
-__all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyLogits", "lazy_linear", "wants_lazy"]
+__all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyHead", "LazyLogits", "install", "is_large", "lazy_linear", "wants_lazy"]
 
 MIN_CLASSES = 4096
 """With fewer, the logits are no large part of a step, and the layer may be anything."""
@@ -171,13 +173,43 @@ def lazy_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     return logits
 
 
+# ---- the head ----------------------------------------------------------------------------------------------------
+
+
+class LazyHead(torch.nn.Linear):
+    """The form of torch.nn.Linear for a head with many classes."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        forward = lazy_linear if wants_lazy(self, input) else linear
+        return forward(input, self.weight, self.bias)
+
+
+def is_large(module: torch.nn.Linear) -> bool:
+    """Whether its output is likely to go into a cross-entropy and to be worth not computing."""
+    return module.out_features >= max(MIN_CLASSES, MIN_RATIO * module.in_features)
+
+
+def replace(module: torch.nn.Module) -> tuple[str, str]:
+    """(done, left); both empty for anything but a large linear layer."""
+    if type(module) is not torch.nn.Linear or not is_large(module):
+        return "", ""
+    why_not = foreign(module)
+    if why_not:
+        return "", why_not
+    module.__class__ = LazyHead
+    return "fullstride.rewriting.LazyHead: logits only if somebody looks", ""
+
+
+def put_back(module: torch.nn.Module) -> None:
+    if type(module) is LazyHead:
+        module.__class__ = torch.nn.Linear  # type: ignore[assignment]
+
+
 def wants_lazy(module: torch.nn.Linear, x: Tensor) -> bool:
-    """Whether the output of this layer is likely to go into a cross-entropy and to be worth not computing.
+    """Whether nobody needs the values of this call at once.
 
     After a few steps the past decides: where somebody looks at the logits anyway, computing them late only costs.
     """
-    if module.out_features < max(MIN_CLASSES, MIN_RATIO * module.in_features):
-        return False
     if not (torch.is_grad_enabled() and module.training and takes_kernel(x)):
         return False
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
@@ -186,14 +218,14 @@ def wants_lazy(module: torch.nn.Linear, x: Tensor) -> bool:
     return past is None or past.num_computed < 3 or 2 * past.num_computed < past.num_made
 
 
+def install() -> Callable[[], None]:
+    """From now on logits outlive the step of an optimizer. Returns what undoes it; then a late look raises."""
+    return register_optimizer_step_pre_hook(_keep_weights).remove
+
+
 def _keep_weights(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
     heads = [head for head in Head.alive if head.uses.num_computed < head.uses.num_made]
     if heads:
         addresses = {p.data_ptr() for group in optimizer.param_groups for p in group["params"]}
         for head in heads:
             head.keep(addresses)
-
-
-def install() -> Callable[[], None]:
-    """Lets logits that were not computed yet keep their weight before an optimizer changes it. Returns the way back."""
-    return register_optimizer_step_pre_hook(_keep_weights).remove

@@ -4,8 +4,8 @@ import os
 from collections.abc import Collection
 
 MECHANISMS = {
-    "class_swap": "a module of torch.nn gets our class, a subclass of its own",
     "lazy_logits": "a large head gives logits that are computed only if somebody looks",
+    "class_swap": "a module of torch.nn gets our class, a subclass of its own",
     "probes": "a module that was found to compute a known formula gets our forward",
     "fusion": "operations that follow each other in a module's own code become one",
     "function_mode": "functions of torch that the model calls are answered by our ops while it runs",

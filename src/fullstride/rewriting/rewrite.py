@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from . import class_swap, probes
+from . import class_swap, lazy_logits, probes
 from .fusion import fuse
 
 _Answer = tuple[str, str]  # what was done, or why nothing was; both empty if the mechanism does not know the module
 ORDER: dict[str, Callable[[nn.Module], _Answer]] = {
+    "lazy_logits": lazy_logits.replace,
     "class_swap": class_swap.replace,
     "probes": probes.replace,
     "fusion": fuse.replace,
@@ -52,3 +53,4 @@ def put_back(model: nn.Module) -> None:
         fuse.put_back(module)
         probes.put_back(module)
         class_swap.put_back(module)
+        lazy_logits.put_back(module)

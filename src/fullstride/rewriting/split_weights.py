@@ -19,6 +19,7 @@ from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..nn.multihead_attention import MultiheadAttention
 from ..ops.convert import merge, split
+from .lazy_logits import LazyHead
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -67,7 +68,7 @@ def is_split(module: nn.Module) -> bool:
 
 def _known_weights(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
     """The weights that this module uses in products or look-ups, and nowhere else."""
-    if type(module) in (Linear, Embedding, *_CONVOLUTIONS):
+    if type(module) in (Linear, LazyHead, Embedding, *_CONVOLUTIONS):
         yield module, "weight"
     elif type(module) is MultiheadAttention:
         yield module, "in_proj_weight"
