@@ -10,7 +10,7 @@ from fullstride.ops.adam import AdamGroup, adam_step
 from fullstride.ops.bias_act import bias_act
 from fullstride.ops.cross_entropy import cross_entropy
 from fullstride.ops.dropout import dropout
-from fullstride.ops.embedding import accumulate_embedding_gradient, embedding
+from fullstride.ops.embedding import embedding
 from fullstride.ops.glu import glu
 from fullstride.ops.grads import accumulate_, grad_norm, scale_
 from fullstride.ops.lamb import LAMBGroup, lamb_step
@@ -55,12 +55,6 @@ def lists():
     return [*targets, torch.as_tensor(grad_norm(targets)[0], dtype=torch.float64, device="cpu")]
 
 
-def added_to_embedding():
-    dweight = TABLE.clone()
-    accumulate_embedding_gradient(dweight, LABELS, X)
-    return [dweight]
-
-
 def seeded_dropout():
     torch.manual_seed(3)
     return [dropout(X)]
@@ -76,7 +70,6 @@ OPS = {
     "dropout": differentiated(lambda x: dropout(x, 0.5, seed=1), X),
     "dropout without a seed": seeded_dropout,
     "embedding": differentiated(lambda weight: embedding(LABELS, weight), TABLE),
-    "accumulate_embedding_gradient": added_to_embedding,
     "rope": differentiated(lambda x: rope(x, *rope_tables(3, 8)), WIDE),
     "lists of gradients": lists,
     "to_bf16": differentiated(convert.to_bf16, X),

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fullstride.ops.embedding import accumulate_embedding_gradient, embedding, embedding_reference
+from fullstride.ops.embedding import _sum_rows, embedding, embedding_reference
 
 from .cases import assert_close, for_dtypes, gradients, off_by_one, random, strided
 
@@ -106,7 +106,7 @@ def test_tables_larger_than_the_cache_are_written_in_full(isa):
 def test_gradient_can_be_added_to_one_that_is_there(isa, padding_idx, dtype):
     indices, dy, before = tokens(9, 2, 100), random(2, 100, 33, dtype=dtype), random(11, 33, seed=3)
     dweight = before.clone()
-    accumulate_embedding_gradient(dweight, indices, dy, padding_idx)
+    _sum_rows(dweight, indices, dy, -1 if padding_idx is None else padding_idx, accumulate=True)
     kept = indices.flatten() if padding_idx is None else indices[indices != padding_idx]
     rows = dy.view(-1, 33) if padding_idx is None else dy[indices != padding_idx]
     assert_close(dweight, before.double().index_add(0, kept, rows.double()))
@@ -121,24 +121,6 @@ def test_an_index_out_of_range_is_named(isa, index, index_dtype):
         embedding(indices, random(7, 4))
 
 
-@for_indices
-@pytest.mark.parametrize("index", [7, -1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["kernel", "reference"])
-def test_an_index_out_of_range_is_named_before_anything_is_added(isa, index, index_dtype, dtype):
-    dweight = torch.zeros(7, 4, dtype=dtype)
-    with pytest.raises(IndexError, match=rf"expected indices in \[0, 7\).* got {index} at place 1;"):
-        accumulate_embedding_gradient(dweight, torch.tensor([0, index]).to(index_dtype), torch.ones(2, 4, dtype=dtype))
-    assert not dweight.any()
-
-
-def test_adding_to_a_gradient_that_backward_needs_is_noticed(isa):
-    dweight, leaf = torch.ones(7, 4), torch.ones(7, 4, requires_grad=True)
-    product = (leaf * dweight).sum()
-    accumulate_embedding_gradient(dweight, tokens(7, 2), torch.ones(2, 4))
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        product.backward()
-
-
 def test_reference_passes_gradcheck():
     weight = random(5, 3).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda w: embedding_reference(tokens(5, 7), w), weight)
@@ -151,5 +133,3 @@ def test_wrong_arguments_are_named():
         embedding(torch.ones(3), torch.ones(4, 2))
     with pytest.raises(ValueError, match=r"expected padding_idx in \[-4, 4\).* got 4"):
         embedding(tokens(4, 2), torch.ones(4, 2), padding_idx=4)
-    with pytest.raises(ValueError, match=r"expected dy of shape \(2, 5\), got \(2, 4\)"):
-        accumulate_embedding_gradient(torch.ones(4, 5), tokens(4, 2), torch.ones(2, 4))

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fullstride.ops.glu import GATES, geglu, glu, glu_reference, swiglu
+from fullstride.ops.glu import GATES, glu, glu_reference, swiglu
 
 from . import formulas
 from .cases import ROW_SHAPES, assert_close, assert_each_close, for_dtypes, gradients, off_by_one, random, strided
@@ -99,11 +99,9 @@ def test_same_bits_for_any_number_of_threads(isa):
     assert torch.equal(several[1][0], one[1][0])
 
 
-def test_swiglu_and_geglu_are_the_named_ones():
+def test_swiglu_is_the_named_one():
     gate, up = random(3, 9), random(3, 9, seed=1)
     assert torch.equal(swiglu(gate, up), glu(gate, up, "silu"))
-    assert torch.equal(geglu(gate, up), glu(gate, up, "gelu"))
-    assert torch.equal(geglu(gate, up, "tanh"), glu(gate, up, "gelu_tanh"))
 
 
 @for_gates
@@ -119,5 +117,3 @@ def test_wrong_arguments_are_named():
         glu(torch.ones(2, 7))
     with pytest.raises(ValueError, match="expected an activation of silu, gelu, gelu_tanh; got 'relu'"):
         glu(torch.ones(2, 8), activation="relu")
-    with pytest.raises(ValueError, match="expected approximate to be 'none' or 'tanh', got 'tahn'"):
-        geglu(torch.ones(2, 8), approximate="tahn")

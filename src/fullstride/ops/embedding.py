@@ -83,31 +83,6 @@ def embedding(indices: Tensor, weight: Tensor, padding_idx: int | None = None) -
     return _lookup(indices, weight)
 
 
-def accumulate_embedding_gradient(dweight: Tensor, indices: Tensor, dy: Tensor, padding_idx: int | None = None) -> None:
-    """dweight += the gradient of embedding, in place: for weights tied to an output layer that has its gradient there.
-
-    dweight may be fp32 where dy is bf16.
-    """
-    padding = _check("accumulate_embedding_gradient", indices, dweight, padding_idx)
-    expected = (*indices.shape, dweight.shape[1])
-    if dy.shape != expected:
-        raise ValueError(
-            f"accumulate_embedding_gradient: expected dy of shape {expected}, got {tuple(dy.shape)};"
-            " it is the gradient of embedding(indices, weight)"
-        )
-    if not torch.compiler.is_compiling() and not indices.is_meta:
-        bad = ((indices < 0) | (indices >= dweight.shape[0])).flatten()
-        if bad.any():
-            place = int(bad.nonzero()[0])
-            raise _out_of_range("accumulate_embedding_gradient", indices, place, dweight.shape[0])
-    if takes_kernel(dweight) and takes_kernel(dy) and _plain(indices) and dweight.is_contiguous():
-        _sum_rows(dweight, indices.contiguous(), dy.contiguous(), padding, accumulate=True)
-        mark_written([dweight])
-    else:
-        rows, kept = indices.flatten(), indices.flatten() != padding
-        dweight.index_add_(0, rows[kept], dy.reshape(-1, dweight.shape[1])[kept].to(dweight.dtype))
-
-
 def _plain(indices: Tensor) -> bool:
     return type(indices) is Tensor and indices.is_cpu and indices.layout == torch.strided
 

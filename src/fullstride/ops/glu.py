@@ -124,13 +124,6 @@ def swiglu(gate: Tensor, up: Tensor | None = None) -> Tensor:
     return glu(gate, up, "silu")
 
 
-def geglu(gate: Tensor, up: Tensor | None = None, approximate: str = "none") -> Tensor:
-    """gelu(gate) * up, with `approximate` as in torch.nn.functional.gelu."""
-    if approximate not in ("none", "tanh"):
-        raise ValueError(f"geglu: expected approximate to be 'none' or 'tanh', got {approximate!r}")
-    return glu(gate, up, "gelu_tanh" if approximate == "tanh" else "gelu")
-
-
 def _even_rows(x: Tensor) -> tuple[Tensor, int, int]:
     """x with its number of rows and the elements from one to the next. A copy is made only of unevenly spaced rows."""
     if x.is_contiguous() or x.dim() < 2 or x.stride(-1) != 1 or x.stride(-2) < x.shape[-1]:
