@@ -70,12 +70,9 @@ class Layer(nn.Module):
         self.mlp_norm = nn.RMSNorm(width, eps=eps)
         self.mlp = MLP(width, hidden)
 
-    def forward(self, x: Tensor, update: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """(x, update): the stream, and what the layer would add to it last. The next layer adds it: so every sum has
-        its norm beside it, and the two can become one operation."""
-        x = x + update
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x), cos, sin)
-        return x, self.mlp(self.mlp_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
 
 
 class Llama(nn.Module):
@@ -114,21 +111,16 @@ class Llama(nn.Module):
         """tokens (B, T) -> logits (B, T, vocabulary); or, given the token that follows each, the mean loss."""
         length = tokens.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
-        update = self.embedding(tokens)
-        x = torch.zeros_like(update)
+        x = self.embedding(tokens)
         for layer in self.layers:
             if self.recompute and torch.is_grad_enabled():
-                x, update = checkpoint(layer, x, update, cos, sin, use_reentrant=False)
+                x = checkpoint(layer, x, cos, sin, use_reentrant=False)
             else:
-                x, update = layer(x, update, cos, sin)
-        logits = self.head(self.normed(x, update))
+                x = layer(x, cos, sin)
+        logits = self.head(self.norm(x))
         if targets is None:
             return logits
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
-
-    def normed(self, x: Tensor, update: Tensor) -> Tensor:
-        """What the head reads: the last sum, beside its norm as in a layer."""
-        return self.norm(x + update)
 
 
 def rotary_tables(context: int, head_dim: int, base: float) -> tuple[Tensor, Tensor]:
