@@ -14,7 +14,7 @@ import pytest
 from fullstride import __version__, _native, cli
 from fullstride.cli import command, train
 from fullstride.machine import cache, memory
-from fullstride.train import config_files
+from fullstride.recipes import config_files
 
 from ..patience import PATIENCE
 
