@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 import fullstride
-from fullstride.bench import step_models
 from fullstride.bench.conditions import as_text, conditions
+from fullstride.bench.step import models as step_models
 from fullstride.machine import memory, probe
-from fullstride.train.checkpoint import Snapshot, Store
-from fullstride.train.saver import Saver
-from fullstride.train.state_files import flatten
+from fullstride.train.checkpoints.flat_state import flatten
+from fullstride.train.checkpoints.saver import Saver
+from fullstride.train.checkpoints.store import Snapshot, Store
 
 LIMIT = 0.05
 MICRO_BATCH = 128

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import fullstride
-from fullstride.bench import step_models
+from fullstride.bench.step import models as step_models
 
 
 def losses(kind: str, widths: tuple[int, ...], steps: int, seed: int) -> list[float]:

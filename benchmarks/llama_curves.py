@@ -4,7 +4,7 @@
         [--json FILE] [--svg FILE] [--merge FILE ...] [--any.field VALUE ...]
 
 Each side is a process of its own; all start from the same weights and take the same steps of the recipe, on the same
-data at the same learning rates (fullstride.bench.compare_folder). They take turns of some seconds, so that what else
+data at the same learning rates (fullstride.bench.compare.folder). They take turns of some seconds, so that what else
 the machine does meets all of them. The clock of a side counts its own training steps and nothing else: neither the
 evaluations, which each side makes of its own model on the held-out data, nor what torch.compile takes, which is told
 apart. A side ends at the recipe's last step, or when --seconds of its clock are over. Sides that were run at another
@@ -25,19 +25,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fullstride.bench import compare, compare_table, step, step_stock
-from fullstride.bench.step_cases import STOCK_BEST, STOCK_DEFAULT, Case
-from fullstride.bench.step_process import Side, SideFailed
-from fullstride.bench.step_table import finite
+from fullstride.bench.compare import benchmark as compare
+from fullstride.bench.compare import table as compare_table
+from fullstride.bench.step import benchmark as step
+from fullstride.bench.step import stock as step_stock
+from fullstride.bench.step.cases import STOCK_BEST, STOCK_DEFAULT, Case
+from fullstride.bench.step.process import Side, SideFailed
+from fullstride.bench.step.table import finite
 from fullstride.cli.arguments import Parser, positive, seconds
 from fullstride.cli.train import configure
-from fullstride.train import config_files
+from fullstride.recipes import strict
 
 from . import llama_curves_table as table
 
 if TYPE_CHECKING:
-    from fullstride.bench.compare_folder import Folder
-    from fullstride.train.config import Config
+    from fullstride.bench.compare.folder import Folder
+    from fullstride.recipes.config import Config
 
 SIDES = ("fullstride", "stock", "best")
 SETTINGS = ("autocast", "fused", "compile")  # of stock PyTorch
@@ -118,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run(config: "Config", options: argparse.Namespace) -> dict[str, Any]:
-    mapping = config_files.as_mapping(config)
+    mapping = strict.as_mapping(config)
     merged = [side for file in options.merge for side in table.read(file, mapping)]
     twice = {side["side"] for side in merged} & set(options.sides)
     if twice:
@@ -128,7 +131,7 @@ def run(config: "Config", options: argparse.Namespace) -> dict[str, Any]:
         compare.check(config, 1.0)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # also in the sides
         from fullstride.bench import conditions  # loads torch, which bad input need not wait for
-        from fullstride.bench.compare_folder import Folder
+        from fullstride.bench.compare.folder import Folder
 
         facts = conditions.conditions() | {"heap": "kept by Fullstride, as it comes for stock PyTorch"}
         content["conditions"] = facts

@@ -11,9 +11,10 @@ import contextlib
 import json
 from pathlib import Path
 
-from fullstride.bench import conditions, step
-from fullstride.bench.step_cases import CASES, STOCK_DEFAULT
-from fullstride.bench.step_process import Side
+from fullstride.bench import conditions
+from fullstride.bench.step import benchmark as step
+from fullstride.bench.step.cases import CASES, STOCK_DEFAULT
+from fullstride.bench.step.process import Side
 
 
 def main() -> None:

@@ -25,7 +25,8 @@ import torch
 import fullstride
 from fullstride import _native
 from fullstride.backends import choosing, square_products
-from fullstride.bench import conditions, step_models
+from fullstride.bench import conditions
+from fullstride.bench.step import models as step_models
 from fullstride.cli.arguments import positive
 from fullstride.machine import probe
 

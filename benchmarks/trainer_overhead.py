@@ -50,7 +50,7 @@ def bare(steps: int, accumulate: int) -> dict[str, Any]:
 
 def trainer(steps: int, accumulate: int) -> dict[str, Any]:
     import fullstride
-    from fullstride.train.metrics import read
+    from fullstride.run_folder.metrics import read
 
     began = time.perf_counter()
     marks: list[float] = []
@@ -76,11 +76,10 @@ def trainer(steps: int, accumulate: int) -> dict[str, Any]:
 
 
 def _config(steps: int, accumulate: int) -> Any:
-    from fullstride.recipes import get
-    from fullstride.train import config_files
+    from fullstride.recipes import get, strict
 
     quiet = {"evaluation": {"every": 0}, "checkpoints": {"every": 0, "background": False}}
-    return config_files.overlay(get("mlp")(), {"steps": steps, "accumulate": accumulate, **quiet})
+    return strict.overlay(get("mlp")(), {"steps": steps, "accumulate": accumulate, **quiet})
 
 
 def main() -> None:

@@ -106,6 +106,21 @@ def measure(path: Path, poll: Poll = no_poll) -> Sum:
         return reader.finish(poll)
 
 
+def replace(path: Path, content: bytes) -> Path:
+    """Writes a file whole or not at all, in place of what is there, and returns when the disk has it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with naming(path):
+        partial.unlink(missing_ok=True)  # of a process that had this number before
+        try:
+            write(partial, [content])
+            os.replace(partial, path)
+            sync_folder(path.parent)
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+    return path
+
+
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Says what could not be written: the system's error at a full disk does not."""

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import llama_curves, llama_curves_table
 from benchmarks.llama_curves import Runner
 
-from fullstride.bench.step_cases import Case
+from fullstride.bench.step.cases import Case
 
 
 class Scripted:

@@ -17,7 +17,7 @@ from benchmarks.llama_profile import (
 )
 
 from fullstride import _native
-from fullstride.bench import step_models
+from fullstride.bench.step import models as step_models
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from fullstride import cli
-from fullstride.bench import compare
+from fullstride.bench.compare import benchmark as compare
 
 from .commands import one_line
 

@@ -15,7 +15,7 @@ from fullstride import __version__, _native, cli
 from fullstride.backends import cache
 from fullstride.cli import command, train
 from fullstride.machine import memory
-from fullstride.train import config_files
+from fullstride.recipes import config_files
 
 from ..patience import PATIENCE
 

@@ -7,7 +7,7 @@ import pytest
 
 from fullstride import recipes
 from fullstride.cli import fields
-from fullstride.train import config_files
+from fullstride.recipes import config_files, strict
 
 PROG = "fullstride train mlp"
 
@@ -44,7 +44,7 @@ def test_the_default_given_as_an_option_changes_nothing(field):
 
 def test_options_change_nested_fields_and_nothing_else():
     config = apply("--steps", "300", "--optimizer.lr", "1e-3", "--model.hidden", "5", "6", "--data.workers", "3")
-    expected = config_files.overlay(
+    expected = strict.overlay(
         recipes.mlp(), {"steps": 300, "optimizer": {"lr": 1e-3}, "model": {"hidden": [5, 6]}, "data": {"workers": 3}}
     )
     assert config == expected

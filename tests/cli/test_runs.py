@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from fullstride import cli
 from fullstride.train import export
-from fullstride.train.checkpoint import Store
+from fullstride.train.checkpoints.store import Store
 
 from .commands import one_line, train
 

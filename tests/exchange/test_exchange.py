@@ -45,7 +45,7 @@ def test_importing_it_does_not_import_torch():
         ("config.json", b'{"model_type": "llama"}', "a part of a Hugging Face folder; give the folder"),
         ("notes.txt", b"Dear diary, ...", "no model that is known here"),
         ("model.bin", b"Dear diary, it is a fine day today.", "expected a llama2.c checkpoint, got a file that"),
-        ("model.safetensors", b"Dear diary, it is a fine day.", "expected safetensors, got a file cut short"),
+        ("model.safetensors", b"Dear diary, it is a fine day.", "weights without a config; give the Hugging Face"),
     ],
 )
 def test_a_foreign_file_gets_one_clear_line(name, content, words, tmp_path):

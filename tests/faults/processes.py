@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import psutil
 
-from fullstride.train import config_files
-from fullstride.train.config import Config
+from fullstride.recipes import config_files
+from fullstride.recipes.config import Config
 
 from ..patience import PATIENCE
 from ..train import children

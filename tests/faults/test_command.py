@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fullstride.train import config_files
-from fullstride.train.checkpoint import Store
+from fullstride.recipes import config_files
+from fullstride.train.checkpoints.store import Store
 
 from ..patience import PATIENCE
 from ..train.runs import assert_same_run, losses, small

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from fullstride.train.checkpoint import Store
+from fullstride.train.checkpoints.store import Store
 
 from ..train.runs import assert_same_run, small
 from .processes import Commands, Pause

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fullstride.train.checkpoint import Store
+from fullstride.train.checkpoints.store import Store
 
 from ..train.runs import assert_same_run, small
 from .disks import Disk

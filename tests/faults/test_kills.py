@@ -14,8 +14,8 @@ from collections import Counter
 from dataclasses import dataclass
 from multiprocessing import Pipe
 
+from fullstride.run_folder.folder import RunFolder
 from fullstride.train.hooks import Hook
-from fullstride.train.run_folder import RunFolder
 
 from ..patience import PATIENCE
 from ..train import children

@@ -3,7 +3,7 @@
 import signal
 
 from fullstride import recipes
-from fullstride.train.run_folder import RunFolder
+from fullstride.run_folder.folder import RunFolder
 
 from .processes import until
 

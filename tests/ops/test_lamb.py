@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fullstride.bench.rows.lamb import plain_lamb
+from fullstride.bench.kernels.rows.lamb import plain_lamb
 from fullstride.ops._optimizer import ParamList
 from fullstride.ops.lamb import LAMBGroup, lamb_reference, lamb_step
 

@@ -9,8 +9,10 @@ import torch
 from fullstride import recipes, tokens
 from fullstride.data.order import Order
 from fullstride.models import llama
+from fullstride.recipes import config_files
 from fullstride.recipes.llama import SIZES, LlamaConfig, Model
-from fullstride.train import config_files, evaluation, metrics
+from fullstride.run_folder import metrics
+from fullstride.train import evaluation
 from fullstride.train.errors import Diverged
 from fullstride.train.export import export_as_others
 from fullstride.train.hooks import Hook

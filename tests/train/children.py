@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pytest", "torch", "fullstride.train.saver"])
+_context.set_forkserver_preload(["pytest", "torch", "fullstride.train.checkpoints.saver"])
 
 # sched.h and sys/mount.h of Linux
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000

@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 
+from fullstride.recipes import strict
+from fullstride.recipes.config import Checkpoints, Evaluation, Logging, Optimizer, Schedule
 from fullstride.recipes.mlp import Data, MlpConfig, Model
-from fullstride.train import config_files
-from fullstride.train.checkpoint import Store
-from fullstride.train.config import Checkpoints, Evaluation, Logging, Optimizer, Schedule
+from fullstride.run_folder.metrics import read
+from fullstride.train.checkpoints.store import Store
 from fullstride.train.hooks import Hook
-from fullstride.train.metrics import read
 from fullstride.train.trainer import Trainer
 
 SMALL = MlpConfig(
@@ -32,7 +32,7 @@ SMALL = MlpConfig(
 
 def small(**changes: Any) -> MlpConfig:
     """SMALL with fields changed; nested ones as optimizer={"lr": 0.1}."""
-    return config_files.overlay(SMALL, changes)
+    return strict.overlay(SMALL, changes)
 
 
 def train(folder, config, hooks=()):

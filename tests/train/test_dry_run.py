@@ -7,8 +7,8 @@ from torch import nn
 from fullstride import recipes
 from fullstride.backends import choosing
 from fullstride.machine import probe
+from fullstride.recipes.config import Checkpoints, Evaluation, Optimizer
 from fullstride.train import dry_run
-from fullstride.train.config import Checkpoints, Evaluation, Optimizer
 
 
 @pytest.fixture(autouse=True)

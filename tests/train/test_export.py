@@ -1,9 +1,10 @@
 import torch
 from safetensors.torch import load_file
 
-from fullstride.train import config_files, export
-from fullstride.train.checkpoint import Snapshot, Store
-from fullstride.train.run_folder import RunFolder
+from fullstride.recipes import config_files
+from fullstride.run_folder.folder import RunFolder
+from fullstride.train import export
+from fullstride.train.checkpoints.store import Snapshot, Store
 
 from .runs import small
 

@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from fullstride.train.checkpoint import Store
+from fullstride.run_folder.metrics import read
+from fullstride.train.checkpoints.store import Store
 from fullstride.train.errors import Interrupted
 from fullstride.train.hooks import Hook
-from fullstride.train.metrics import read
 from fullstride.train.trainer import Trainer
 
 from .runs import Signal, assert_same_run, evaluations, losses, small, train

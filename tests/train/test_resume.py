@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from fullstride.recipes import config_files
 from fullstride.recipes.mlp import MlpConfig
-from fullstride.train import config_files, state_files
-from fullstride.train.checkpoint import Store
+from fullstride.run_folder.folder import RunFolder
+from fullstride.train.checkpoints import flat_state
+from fullstride.train.checkpoints.store import Store
 from fullstride.train.errors import Interrupted
-from fullstride.train.run_folder import RunFolder
 from fullstride.train.trainer import Trainer
 
 from .runs import Signal, assert_same_run, losses, small, train
@@ -158,4 +159,4 @@ def test_the_gradients_in_a_checkpoint_are_those_of_the_micro_batches_done(tmp_p
         train(tmp_path / "run", small(), [Signal(signal.SIGTERM, step=0, micro=0)])
     snapshot = Store(tmp_path / "run" / "checkpoints").newest()
     assert snapshot.tensors["gradients"].keys() == snapshot.tensors["model"].keys()
-    assert state_files.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"])["state"] == {}
+    assert flat_state.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"])["state"] == {}

@@ -6,11 +6,12 @@ import math
 import pytest
 import torch
 
-from fullstride.train import config_files, evaluation
-from fullstride.train.checkpoint import Store
+from fullstride.recipes import config_files
+from fullstride.run_folder.metrics import read
+from fullstride.train import evaluation
+from fullstride.train.checkpoints.store import Store
 from fullstride.train.errors import Diverged
 from fullstride.train.hooks import Hook
-from fullstride.train.metrics import read
 from fullstride.train.trainer import Trainer
 
 from .runs import Signal, assert_same_run, evaluations, losses, small, train

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..train.config_files import unknown
+from ..recipes.strict import unknown
 
 
 class Parser(argparse.ArgumentParser):

@@ -75,14 +75,14 @@ def _compare(options: argparse.Namespace) -> int:
     if recipe is None and options.config is None:
         options.parser.error("expected a recipe or --config FILE; `fullstride recipes` lists the recipes")
     config = configure(recipe, options.config, options.fields, options.parser)
-    from ..bench import compare
+    from ..bench.compare import benchmark as compare
 
     compare.run(config, options.seconds, options.best, options.json)
     return 0
 
 
 def _bench_kernels(options: argparse.Namespace) -> int:
-    from ..bench import rows
+    from ..bench.kernels import rows
     from ..machine import memory
 
     rows.check_names(options.only)
@@ -92,7 +92,9 @@ def _bench_kernels(options: argparse.Namespace) -> int:
         report = stack.enter_context(json_file(options.json)) if options.json else {}
 
         from .. import _native  # these load torch, which bad input need not wait for
-        from ..bench import conditions, kernels, table
+        from ..bench import conditions
+        from ..bench.kernels import benchmark as kernels
+        from ..bench.kernels import table
 
         if options.isa and not _native.available():
             raise ValueError("--isa chooses among the kernels, and there is no kernel library; leave it out")
@@ -113,13 +115,15 @@ def _bench_kernels(options: argparse.Namespace) -> int:
 
 
 def _bench_step(options: argparse.Namespace) -> int:
-    from ..bench import step_cases
+    from ..bench.step import cases as step_cases
 
     cases = step_cases.choose(options.model, options.accumulate, options.precision)
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(json_file(options.json)) if options.json else {}
 
-        from ..bench import conditions, step, step_table  # load torch, which bad input need not wait for
+        from ..bench import conditions  # load torch, which bad input need not wait for
+        from ..bench.step import benchmark as step
+        from ..bench.step import table as step_table
 
         facts = conditions.conditions() | {"heap": "kept by Fullstride, as it comes for stock PyTorch"}
         print(f"{conditions.as_text(facts)}\n\n{step_table.LEGEND}", flush=True)

@@ -27,5 +27,5 @@ def _data(options: argparse.Namespace) -> int:
         width = max(map(len, sources.NAMES))
         print("\n".join(f"  {name:{width}}  {sources.DESCRIPTIONS[name]}" for name in sources.NAMES))
         return 0
-    print(sources.prepare(options.name, options.path or sources.default_folder(options.name)))
+    print(sources.fetch(options.name, options.path or sources.default_folder(options.name)))
     return 0

@@ -1,7 +1,7 @@
 """The fields of a config as options of the command line: --steps 200, --optimizer.lr 1e-3, --data.no-augment.
 
 tyro turns words into values and prints the help; it sees a plain copy of the config's classes, which checks nothing.
-The values then go through config_files.overlay, as those of a file do, so an error reads the same wherever it is made.
+The values then go through strict.overlay, as those of a file do, so an error reads the same wherever it is made.
 What tyro refuses is explained here in one line.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from ..train import config_files
-from ..train.config import Config
+from ..recipes import strict
+from ..recipes.config import Config
 
 C = TypeVar("C", bound=Config)
 
@@ -68,7 +68,7 @@ def apply(base: C, words: list[str], prog: str, others: Sequence[str] = ()) -> C
         changed = _run_tyro(base, [word for option in options for word in option], prog)
     except SystemExit:
         raise ValueError(_explain(base, options, prog)) from None
-    return config_files.overlay(base, _as_mapping(changed))
+    return strict.overlay(base, _as_mapping(changed))
 
 
 def print_help(base: Config, prog: str, description: str) -> None:
@@ -143,7 +143,7 @@ def _explain(base: Config, options: list[list[str]], prog: str) -> str:
 
 
 def _expected(field: Field) -> str:
-    return config_files.describe(field.hint).replace("null", "None")
+    return strict.describe(field.hint).replace("null", "None")
 
 
 def _run_tyro(base: Config, words: list[str], prog: str) -> Any:

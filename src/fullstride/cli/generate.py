@@ -133,8 +133,8 @@ def _load(source: Path, which: str, tokenizer_file: Path | None) -> tuple["Llama
 def _load_run(run: Path, which: str) -> tuple["Llama", "Tokenizer | None"]:
     """Without its data, which may be elsewhere."""
     from .. import tokens
+    from ..recipes import config_files
     from ..recipes.llama import LlamaConfig
-    from ..train import config_files
 
     config = config_files.read(run / "config.yaml")
     if not isinstance(config, LlamaConfig):
@@ -148,13 +148,13 @@ def _load_run(run: Path, which: str) -> tuple["Llama", "Tokenizer | None"]:
 
 
 def _load_file(path: Path) -> tuple["Llama", "Tokenizer | None"]:
-    from .. import exchange
+    from ..recipes import llama_files
 
     if not path.exists():
         raise ValueError(f"there is no {path}: give a run folder, or the file or folder of a model")
     with interrupts_held():
         from ..models import llama
-    checkpoint = exchange.read(path)
+    checkpoint = llama_files.read(path)
     return _fill(llama, checkpoint.shape, checkpoint.tensors), checkpoint.tokenizer
 
 

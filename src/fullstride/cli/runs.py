@@ -115,7 +115,7 @@ def _export(options: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def warnings_alone() -> Iterator[None]:
     """Of what the package logs, only warnings are for people who did not ask for a training."""
-    from ..train.terminal import set_up_logging
+    from ..train.progress.terminal import set_up_logging
 
     undo = set_up_logging(None, quiet=True)
     try:
@@ -126,7 +126,7 @@ def warnings_alone() -> Iterator[None]:
 
 def _check_run(folder: Path) -> None:
     """Before torch is loaded."""
-    from ..train.run_folder import RunFolder
+    from ..run_folder.folder import RunFolder
 
     RunFolder.read(folder)
 

@@ -12,7 +12,7 @@ from ..train.errors import EXIT_CODES, FOLDER_IN_USE, RunEnded
 from .runs import needs_extra, write_report
 
 if TYPE_CHECKING:
-    from ..train.config import Config
+    from ..recipes.config import Config
     from ..train.trainer import Result, Trainer
 
 _EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
@@ -93,7 +93,7 @@ def configure(
     parser: of the command, one of whose own options may have been meant by a word that is no field.
     """
     from .. import recipes
-    from ..train import config_files
+    from ..recipes import config_files
     from . import fields
 
     if recipe is not None and file is not None:
@@ -130,7 +130,7 @@ def _no_recipe(words: list[str]) -> int:
 
 def _resume(options: argparse.Namespace) -> int:
     with _expected_errors():
-        from ..train.run_folder import RunFolder
+        from ..run_folder.folder import RunFolder
 
         RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
         with interrupts_held():
@@ -191,7 +191,7 @@ def interrupts_held() -> Iterator[None]:
 @contextlib.contextmanager
 def _expected_errors() -> Iterator[None]:
     """Turns what can happen to anybody into one line and its exit code."""
-    from ..train.run_folder import FolderInUse
+    from ..run_folder.folder import FolderInUse
 
     try:
         yield

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from . import files
+from .. import durable
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -67,7 +67,7 @@ def encode(records: NDArray[np.uint8]) -> bytes:
 
 
 def write(path: Path, records: NDArray[np.uint8]) -> None:
-    files.write(path, encode(records))
+    durable.replace(path, encode(records))
 
 
 def _content(path: Path) -> bytes:

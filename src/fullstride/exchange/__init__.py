@@ -3,8 +3,9 @@
     llama2c.py          .bin, what llama2.c's run.c loads, with tokenizer.bin
     huggingface.py      a folder, what transformers loads
     gguf_files.py       .gguf, what llama.cpp loads
-    exported.py         .safetensors, what `fullstride export` writes (read only)
     checkpoint.py       what they have in common
+
+The .safetensors of `fullstride export` is no other program's: recipes/llama_files.py reads it, which knows configs.
 """
 
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from .checkpoint import Checkpoint
 
-__all__ = ["FORMATS", "Checkpoint", "read", "shape_of", "write"]
+__all__ = ["FORMATS", "Checkpoint", "is_safetensors", "read", "shape_of", "write"]
 
 FORMATS = {
     ".bin": "llama2.c, with tokenizer.bin beside it",
@@ -26,14 +27,14 @@ _KINDS = "a llama2.c .bin, a Hugging Face folder, a .gguf, or a .safetensors of 
 
 
 def read(path: Path) -> Checkpoint:
-    """Anything of FORMATS, or a file of `fullstride export`; known by its content, not by its name."""
-    checkpoint: Checkpoint = _kind_of(path).read(path)
+    """Anything of FORMATS; known by its content, not by its name."""
+    checkpoint: Checkpoint = _format_of(path).read(path)
     return checkpoint
 
 
 def shape_of(path: Path) -> dict[str, Any]:
     """The arguments of models.llama.build, without recompute. No weights are read."""
-    shape: dict[str, Any] = _kind_of(path).shape_of(path)
+    shape: dict[str, Any] = _format_of(path).shape_of(path)
     return shape
 
 
@@ -53,8 +54,21 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
     return written
 
 
-def _kind_of(path: Path) -> ModuleType:
-    from . import exported, gguf_files, huggingface, llama2c
+def is_safetensors(path: Path) -> bool:
+    """Whether it is one file of safetensors, which does not say its shape. ValueError for what is no model."""
+    return _kind_of(path) is None
+
+
+def _format_of(path: Path) -> ModuleType:
+    found = _kind_of(path)
+    if found is None:
+        raise ValueError(f"{path}: weights without a config; give the Hugging Face folder that they belong to")
+    return found
+
+
+def _kind_of(path: Path) -> ModuleType | None:
+    """None: a file of safetensors."""
+    from . import gguf_files, huggingface, llama2c
 
     if path.is_dir():
         if not (path / huggingface.CONFIG).is_file():
@@ -74,7 +88,7 @@ def _kind_of(path: Path) -> ModuleType:
         again = "save it with transformers' save_pretrained(), which writes safetensors"
         raise ValueError(f"{path}: a pickle of PyTorch, which can run any code when it is read; {again}")
     if path.suffix == ".safetensors":
-        return exported
+        return None
     if path.suffix == ".bin":
         return llama2c
     if head.lstrip()[:1] == b"{" and path.suffix == ".json":

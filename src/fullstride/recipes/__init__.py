@@ -1,24 +1,16 @@
-"""The recipes: functions that return a config. `fullstride train NAME` trains one."""
+"""The recipes: functions that return a config. `fullstride train NAME` trains one.
 
-from collections.abc import Callable
+    config.py, task.py          what every recipe has: what a run is told; the model, the data and the loss
+    mlp.py, mlp_task.py         one recipe each, the config apart from what loads torch
+    llama.py, llama_task.py
+    llama_files.py           files that a llama may start from, those of `fullstride export` among them
+    catalogue.py                the recipes by name
+    strict.py, config_files.py  values of a config checked against its fields; configs as YAML
+"""
 
-from ..train.config import Config
-from ..train.config_files import unknown
+from .catalogue import NAMES, describe, get
+from .config import Config
 from .llama import llama, llama_char
 from .mlp import mlp, mlp_mnist
 
-_RECIPES: dict[str, Callable[[], Config]] = {
-    "mlp": mlp, "mlp-mnist": mlp_mnist, "llama": llama, "llama-char": llama_char,
-}  # fmt: skip
-NAMES = tuple(_RECIPES)
-
-
-def get(name: str) -> Callable[[], Config]:
-    if name not in _RECIPES:
-        raise ValueError(unknown(name, list(NAMES), kind="recipe"))
-    return _RECIPES[name]
-
-
-def describe(name: str) -> str:
-    """One line."""
-    return (get(name).__doc__ or "").strip().splitlines()[0]
+__all__ = ["NAMES", "Config", "describe", "get", "llama", "llama_char", "mlp", "mlp_mnist"]

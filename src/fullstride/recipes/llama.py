@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..train.config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
+from .config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -152,10 +152,10 @@ class LlamaConfig(Config):
         return exchange.write(target, exchange.Checkpoint(shape, tensors, tokenizer), replace)
 
     def _as_in_file(self) -> "LlamaConfig":
-        from .. import exchange
+        from . import llama_files
 
         assert self.init is not None
-        shape = exchange.shape_of(Path(self.init))
+        shape = llama_files.shape_of(Path(self.init))
         vocabulary = shape.pop("vocabulary")
         for name in _FIELDS:
             wish = getattr(self.model, name)

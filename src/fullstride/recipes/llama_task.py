@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from ..data import sources, text
-from ..data.tokens import TokenDataset
+from ..data import sources
+from ..data.corpus import load_corpus
+from ..data.token_dataset import TokenDataset
 from ..models import llama
 from ..tokens import Tokenizer
-from ..train.task import Stock, Task
+from . import llama_files
+from .task import Stock, Task
 
 if TYPE_CHECKING:
     from .llama import LlamaConfig
@@ -21,7 +23,7 @@ class LlamaTask(Task):
     def __init__(self, config: "LlamaConfig") -> None:
         self.config, data, shape = config, config.data, config.model.shape()
         path = sources.default_folder("shakespeare") if data.path is None else Path(data.path)
-        corpus = text.prepare(path, self._given_tokenizer() or data.tokenizer, data.vocabulary, data.valid_share)
+        corpus = load_corpus(path, self._given_tokenizer() or data.tokenizer, data.vocabulary, data.valid_share)
         self.tokenizer: Tokenizer | None = corpus.tokenizer
         self.fingerprint = corpus.fingerprint
         self.vocabulary = self._vocabulary(corpus.vocabulary)
@@ -34,9 +36,7 @@ class LlamaTask(Task):
         config = self.config
         if config.init is None or config.data.tokenizer != config.init:
             return None
-        from .. import exchange
-
-        tokenizer = exchange.read(Path(config.init)).tokenizer
+        tokenizer = llama_files.read(Path(config.init)).tokenizer
         if tokenizer is None:
             raise ValueError(f"init: {config.init} comes without its tokenizer; give that by --data.tokenizer FILE")
         return tokenizer
@@ -61,9 +61,7 @@ class LlamaTask(Task):
 
     def load_weights(self, model: nn.Module) -> None:
         if self.config.init is not None:
-            from .. import exchange
-
-            tensors, own = exchange.read(Path(self.config.init)).tensors, model.state_dict()
+            tensors, own = llama_files.read(Path(self.config.init)).tensors, model.state_dict()
             if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
                 raise ValueError(
                     f"init: the weights of {self.config.init} do not fit the model that is asked for; leave --model and"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ..train.config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
+from .config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
 
 if TYPE_CHECKING:
     from .mlp_task import MlpTask

@@ -13,7 +13,7 @@ from ..data import cifar, loader, mnist
 from ..data.augment import DIGITS, PHOTOS, Augment
 from ..data.synthetic import SyntheticDataset
 from ..models import mlp
-from ..train.task import Stock, Task
+from .task import Stock, Task
 
 if TYPE_CHECKING:
     from ..report.section import Section

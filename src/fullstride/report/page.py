@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import __version__
-from ..train.run_folder import RunFolder
+from ..run_folder.folder import RunFolder
 from . import comparison, drawing, gradients, headline, learning, resources, samples, speed, style, surroundings
 from .run import Run, read
 from .section import Figure, Gallery, Section, Table

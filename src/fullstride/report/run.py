@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..train import metrics
-from ..train.run_folder import RunFolder
+from ..run_folder import metrics
+from ..run_folder.folder import RunFolder
 
 logger = logging.getLogger(__name__)
 Row = dict[str, Any]

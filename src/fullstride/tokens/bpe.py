@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..data import files
+from .. import durable
 from .decoding import Decoder
 from .model_file import unites_by_scores, without_prefix
 from .tokenizer import SPACE, Kind, Piece
@@ -54,7 +54,7 @@ class BPE:
         return [Piece(p.id_to_piece(id).encode(), p.get_score(id), _kind(p, id)) for id in range(self.size)]
 
     def save(self, folder: Path) -> Path:
-        return files.write(folder / FILE, self._model)
+        return durable.replace(folder / FILE, self._model)
 
 
 def read(path: Path) -> BPE:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import files
+from .. import durable
 from .decoding import Decoder
 from .tokenizer import NUM_BYTES, NUM_SPECIAL, SPACE, Piece, check_text, special_pieces
 
@@ -67,7 +67,7 @@ class Characters:
 
     def save(self, folder: Path) -> Path:
         content = {"format": _FORMAT, "alphabet": self.alphabet}
-        return files.write(folder / FILE, (json.dumps(content) + "\n").encode())
+        return durable.replace(folder / FILE, (json.dumps(content) + "\n").encode())
 
 
 def read(path: Path) -> Characters:

@@ -6,7 +6,7 @@ import math
 import struct
 from pathlib import Path
 
-from ..data import files
+from .. import durable
 from .tokenizer import NUM_BYTES, NUM_SPECIAL, SPACE, Piece, special_pieces
 
 FILE = "tokenizer.bin"
@@ -59,4 +59,4 @@ def write(path: Path, pieces: list[Piece], bos: int = BOS, eos: int = EOS) -> Pa
     texts = [piece.text.replace(SPACE.encode(), b" ") for piece in pieces]
     texts[BOS], texts[EOS] = b"\n<s>\n", b"\n</s>\n"  # as llama2.c's own export writes them
     records = [struct.pack("<fi", piece.score, len(text)) + text for piece, text in zip(pieces, texts, strict=True)]
-    return files.write(path, struct.pack("<i", max(map(len, texts))) + b"".join(records))
+    return durable.replace(path, struct.pack("<i", max(map(len, texts))) + b"".join(records))

@@ -6,7 +6,7 @@ from torch import nn
 
 from ..optim import SGD, Adam, AdamW, DynamicFreezer, Lamb, Lookahead
 from ..optim.schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
-from .config import Config
+from ..recipes.config import Config
 
 
 def build_optimizer(config: Config, model: nn.Module) -> Any:

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 
 from ..backends import choosing, square_products
 from ..machine import memory, probe, threads
-from .config import Config
+from ..recipes.config import Config
 
 if TYPE_CHECKING:
-    from .task import Task
+    from ..recipes.task import Task
 
 _STATE_BYTES = {"fp32": 4.0, "bf16": 2.0, "8bit": 1 + 4 / 256}  # an element; 8 bits have a scale for each 256
 _NUM_MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 1}

@@ -10,7 +10,7 @@ from .. import __version__, _native
 from ..machine import cpu
 from ..ops import linear
 from ..preparation import explain
-from .task import Task
+from ..recipes.task import Task
 
 
 def describe(task: Task, model: nn.Module) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from torch import nn
 
 from ..data import loader
 from ..preparation import prepare
-from . import config_files
-from .checkpoint import Snapshot, Store
-from .run_folder import RunFolder
-from .task import Task
+from ..recipes import config_files
+from ..recipes.task import Task
+from ..run_folder.folder import RunFolder
+from .checkpoints.store import Snapshot, Store
 
 
 def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None) -> dict[str, float]:

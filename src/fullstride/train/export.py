@@ -6,8 +6,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from . import config_files, evaluation
-from .run_folder import RunFolder
+from ..recipes import config_files
+from ..run_folder.folder import RunFolder
+from . import evaluation
 
 
 def export_as_others(run: Path, target: Path, which: str = "best", replace: bool = False) -> tuple[int, list[Path]]:

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..optim import DynamicFreezer
-from . import state_files
-from .checkpoint import Snapshot
+from .checkpoints import flat_state
+from .checkpoints.store import Snapshot
 
 
 @dataclass
@@ -28,20 +28,20 @@ class State:
 
     def document(self) -> dict[str, Any]:
         """Fit for JSON, which has no NaN: a loss may be one."""
-        flat: dict[str, Any] = state_files.flatten(asdict(self))[1]
+        flat: dict[str, Any] = flat_state.flatten(asdict(self))[1]
         return flat
 
     @classmethod
     def from_document(cls, document: dict[str, Any]) -> "State":
         names = {f.name for f in fields(cls)}
-        return cls(**{name: state_files.unflatten({}, value) for name, value in document.items() if name in names})
+        return cls(**{name: flat_state.unflatten({}, value) for name, value in document.items() if name in names})
 
 
 def take(
     state: State, environment: dict[str, Any], model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None
 ) -> Snapshot:
     """A view of everything, to be copied before the next step."""
-    optimizer_tensors, optimizer_document = state_files.flatten(optimizer.state_dict())
+    optimizer_tensors, optimizer_document = flat_state.flatten(optimizer.state_dict())
     tensors = {"model": model.state_dict(), "optimizer": optimizer_tensors}
     if state.micro:
         tensors["gradients"] = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
@@ -62,7 +62,7 @@ def restore(
     snapshot: Snapshot, precision: str, model: nn.Module, optimizer: Any, freezer: DynamicFreezer | None
 ) -> State:
     model.load_state_dict(snapshot.tensors["model"])
-    optimizer.load_state_dict(state_files.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"]))
+    optimizer.load_state_dict(flat_state.unflatten(snapshot.tensors["optimizer"], snapshot.documents["optimizer"]))
     document = snapshot.documents["state"]
     if freezer is not None and document["freezer"] is not None:
         freezer.load_state_dict(document["freezer"])  # last, as it wants

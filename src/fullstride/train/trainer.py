@@ -15,15 +15,16 @@ from torch import nn
 from ..data.loader import Loader, WorkerDied
 from ..data.order import Order
 from ..preparation import prepare
-from . import assembly, config_files, environment, evaluation, state
-from .checkpoint import Kind, NonFiniteWeights, Snapshot, Store
-from .config import Config
+from ..recipes import config_files, strict
+from ..recipes.config import Config
+from ..run_folder.folder import RunFolder
+from . import assembly, environment, evaluation, state
+from .checkpoints.saver import Saver
+from .checkpoints.store import Kind, NonFiniteWeights, Snapshot, Store
 from .errors import DataWorkerDied, Diverged, Interrupted
 from .hooks import Hook
-from .progress import set_up_logging
-from .recorder import Recorder
-from .run_folder import RunFolder
-from .saver import Saver
+from .progress.bar import set_up_logging
+from .progress.recorder import Recorder
 from .signals import Signals
 
 logger = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class Trainer:
         for hook in hooks:
             if not isinstance(hook, Hook):
                 raise TypeError(f"hooks: expected objects of subclasses of fullstride.Hook, got {hook!r}")
-        self.config, self.hooks = config_files.checked(config).located(), list(hooks)
+        self.config, self.hooks = strict.checked(config).located(), list(hooks)
         self.state = state.State()
         self._saved: tuple[int, int, int, bool] | None = None  # the place of the last checkpoint
         self._is_half = False  # a micro-batch is in the gradients in part, maybe

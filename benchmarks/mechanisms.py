@@ -1,0 +1,85 @@
+"""What each mechanism of rewriting/ earns: a training step with all of them and one with one left out, in turns.
+
+    python -m benchmarks.mechanisms [--model MODEL ...] [--only NAME ...] [--rounds N] [--json FILE]
+
+Each side is a process of its own (bench/step/side.py). A mechanism that earns 2 % of no model's step has to go. For
+`overlap`, which is off by default, it is switched on: prepare() then still leaves it off where it does not pay.
+"""
+
+import argparse
+import contextlib
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fullstride.bench import conditions
+from fullstride.bench.step.cases import CASES, Case
+from fullstride.bench.step.process import Side
+from fullstride.bench.step.stock import WARM_UP
+from fullstride.rewriting import MECHANISMS
+
+MODELS = {"mlp": CASES[0], "llama": CASES[2], "bert": CASES[4]}
+_TURN = 2.0  # seconds of steps of a side in a round, at least
+
+
+def measure(case: Case, mechanism: str, rounds: int) -> dict[str, Any]:
+    """Milliseconds of a step on both sides, and how many times as fast the step is with the mechanism."""
+    common = {"overlap_weight_grads": True} if mechanism == "overlap" else {}
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for name, options in (("all", common), (f"without {mechanism}", common | {"without": [mechanism]})):
+            side = Side(name, case.config(fullstride="auto", options=options))
+            stack.callback(side.close)
+            sides.append(side)
+        for side in sides:
+            side.run(WARM_UP)
+        steps = max(1, round(_TURN / _seconds(sides[0], 1)))
+        times = [[_seconds(side, steps) for side in sides] for _ in range(rounds)]
+    ratios = [less / full for full, less in times]
+    return {
+        "model": case.title, "mechanism": mechanism, "precision": sides[0].facts["precision"],
+        "steps_a_round": steps, "rounds": rounds,
+        "all_ms": _spread([1000 * full for full, _ in times]),
+        "without_ms": _spread([1000 * less for _, less in times]), "gain": _spread(ratios),
+        "largest_loss_difference": max(
+            abs(a - b) / abs(a) for a, b in zip(sides[0].losses, sides[1].losses, strict=True)
+        ),
+    }  # fmt: skip
+
+
+def _seconds(side: Side, steps: int) -> float:
+    seconds = statistics.median(side.run(steps)["seconds"])
+    side.rest()
+    return seconds
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="mechanisms", description="What each mechanism earns.")
+    parser.add_argument("--model", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--only", nargs="+", choices=list(MECHANISMS), default=list(MECHANISMS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args(arguments)
+    rows = []
+    for model in options.model:
+        for mechanism in options.only:
+            row = measure(MODELS[model], mechanism, options.rounds)
+            gain, less = row["gain"], row["without_ms"]
+            print(
+                f"{row['model']:<40} {mechanism:<15} {row['all_ms']['median']:8.1f} ms, without {less['median']:8.1f}:"
+                f" {gain['median']:.3f}x [{gain['lowest']:.3f}..{gain['highest']:.3f}]",
+                flush=True,
+            )
+            rows.append(row)
+    if options.json:
+        options.json.write_text(json.dumps({"conditions": conditions.conditions(), "results": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What `fullstride compare` hands over to its sides, in a temporary folder: a recipe without Fullstride in it.
+
+    recipe.json             the model's plain file and its arguments, optimizer, clipping, accumulation, work of a step
+    weights.safetensors     that every side starts from: those that a run of the recipe starts from
+    step-12.safetensors     its micro-batches as "0.0", "0.1", "1.0", ...: number, place in the batch; and "lr"
+    valid-0.safetensors     a batch of the held-out data, "0.0" and so on, if it was asked for
+
+Steps are written shortly before they are taken and removed when every side has taken them.
+"""
+
+import itertools
+import json
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ... import models
+from ...data import loader
+from ...data.order import Order
+from ...train.assembly import build_schedule
+from ..step import process as step_process
+
+if TYPE_CHECKING:
+    from ...recipes.config import Config, Optimizer
+
+
+class Folder:
+    def __init__(self, path: Path, config: "Config") -> None:
+        self.path, self._config = path, config
+        self._task = task = config.task()
+        self._order = Order(len(task.train_data), config.micro_batch, config.seed)
+        self._schedule = build_schedule(config)
+        self._first = self._next = 0  # step that is there, step that is not yet
+        self.bytes_of_step = 0
+        stock = task.stock()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            model = task.build_model()
+            task.load_weights(model)
+        num_samples = config.micro_batch * config.accumulate
+        facts = {
+            "model_file": str(Path(models.__file__).with_name(f"{stock.model_file}.py")),
+            "arguments": stock.arguments,
+            "seed": config.seed,
+            "optimizer": stock_optimizer(config.optimizer),
+            "clip": config.clip,
+            "threads": config.threads,
+            "options": {"state_precision": config.optimizer.state_precision},
+            "unit": task.unit,
+            "num_units": num_samples * task.units_per_sample,
+            "gflop": num_samples * task.flops(model) / 1e9,
+        }
+        (path / "recipe.json").write_text(json.dumps(facts))
+        # Copies, because tied weights are one tensor under several names, which safetensors refuses.
+        weights = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+        save_file(weights, path / "weights.safetensors")
+
+    def provide(self, end: int) -> None:
+        """Writes the steps before `end` that are not there yet, and rests: the sides need the cores."""
+        self.hold(self._first, max(self._next, end))
+        step_process.rest(os.getpid(), but=threading.get_native_id())
+
+    def forget(self, end: int) -> None:
+        """Removes the steps before `end`."""
+        self.hold(max(self._first, end), max(self._next, end))
+
+    def hold(self, first: int, end: int) -> None:
+        """Has these steps there, and no others."""
+        there, wanted = range(self._first, self._next), range(first, end)
+        for step in there:
+            if step not in wanted:
+                self._file(step).unlink()
+        for step in wanted:
+            if step not in there:
+                save_file(self._step(step), self._file(step))
+        self._first, self._next = first, end
+
+    def provide_valid(self, batch: int, most: int | None = None) -> int:
+        """Writes the held-out data in batches of so many samples, `most` batches of it or all. Returns how many."""
+        count = 0
+        for inputs in itertools.islice(loader.batches(self._task.valid_data, batch), most):
+            tensors = {f"0.{j}": tensor.contiguous() for j, tensor in enumerate(inputs)}
+            save_file(tensors, self.path / f"valid-{count}.safetensors")
+            count += 1
+        return count
+
+    def _step(self, step: int) -> dict[str, Tensor]:
+        tensors = {"lr": torch.tensor(self._config.optimizer.lr * self._schedule(step), dtype=torch.float64)}
+        for i in range(self._config.accumulate):
+            batch = self._task.train_data.batch(*self._order.micro_batch(step * self._config.accumulate + i))
+            tensors |= {f"{i}.{j}": tensor.contiguous() for j, tensor in enumerate(batch)}
+        self.bytes_of_step = sum(tensor.nbytes for tensor in tensors.values())
+        return tensors
+
+    def _file(self, step: int) -> Path:
+        return self.path / f"step-{step}.safetensors"
+
+
+def stock_optimizer(wish: "Optimizer") -> dict[str, Any]:
+    """The optimizer as torch.optim has it; compare.check() has refused those that it has not."""
+    arguments: dict[str, Any] = {"lr": wish.lr, "weight_decay": wish.weight_decay}
+    if wish.name == "sgd":
+        return {"class": "SGD", "arguments": arguments | {"momentum": wish.momentum}}
+    name = {"adamw": "AdamW", "adam": "Adam"}[wish.name]
+    return {"class": name, "arguments": arguments | {"betas": wish.betas, "eps": wish.eps}}

@@ -1,0 +1,71 @@
+"""What a side of `fullstride compare` trains: a recipe, as its folder says (folder.py writes it).
+
+The process of stock PyTorch loads this file by its path: it must not import anything of Fullstride.
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+_IGNORED = -100  # a target that torch's cross-entropy leaves out
+
+
+class Work:
+    """The recipe in plain PyTorch: its model file, the weights it starts from, its optimizer, and its data in order."""
+
+    def __init__(self, folder: Path, facts: dict[str, Any], model_file: ModuleType) -> None:
+        self.folder, self.facts, self.model_file = folder, facts, model_file
+        self.clip: float | None = facts["clip"]
+        self.threads: int | None = facts["threads"]
+        self.options: dict[str, Any] = facts["options"]  # of prepare(), besides
+        self.unit: str = facts["unit"]
+        self.num_units: int = facts["num_units"]  # of a step
+
+    def build(self) -> nn.Module:
+        torch.manual_seed(self.facts["seed"])  # dropout goes on from here
+        model: nn.Module = self.model_file.build(**self.facts["arguments"])
+        model.load_state_dict(load_file(self.folder / "weights.safetensors"))
+        return model
+
+    def gflop(self, model: nn.Module) -> float:
+        gflop: float = self.facts["gflop"]
+        return gflop
+
+    def optimizer(self, model: nn.Module, fused: bool | None) -> torch.optim.Optimizer:
+        wish = self.facts["optimizer"]
+        optimizer: torch.optim.Optimizer = getattr(torch.optim, wish["class"])(
+            model.parameters(), fused=fused, **wish["arguments"]
+        )
+        return optimizer
+
+    def step(self, number: int) -> tuple[list[tuple[Tensor, ...]], float]:
+        """The micro-batches of a step and its learning rate."""
+        tensors = self._tensors(f"step-{number}")
+        lr = tensors.pop("lr").item()
+        batches: dict[int, list[Tensor]] = {}
+        for micro_batch, place in sorted(tuple(map(int, name.split("."))) for name in tensors):
+            batches.setdefault(micro_batch, []).append(tensors[f"{micro_batch}.{place}"])
+        return [tuple(batch) for batch in batches.values()], lr
+
+    def valid(self) -> Iterator[tuple[tuple[Tensor, ...], int]]:
+        """The held-out data, batch by batch, and of how many targets its loss is the mean."""
+        for number in itertools.count():
+            if not (self.folder / f"valid-{number}.safetensors").exists():
+                return
+            tensors = self._tensors(f"valid-{number}")
+            batch = tuple(tensors[f"0.{place}"] for place in range(len(tensors)))
+            yield batch, int((batch[-1] != _IGNORED).sum())
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        # Copies: what is loaded lies in the mapped file, and its pages would be met while the clock runs.
+        return {key: tensor.clone() for key, tensor in load_file(self.folder / f"{name}.safetensors").items()}
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
+        loss: Tensor = self.model_file.loss(model, batch)
+        return loss

@@ -1,0 +1,32 @@
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from ....ops import vector_math
+from ..row import Row, forward_backward
+
+NUMEL = 1 << 24  # 64 MiB of fp32, 32 of bf16, in and out
+NAMES = ["exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "erf"]
+
+
+def rows() -> Iterator[Row]:
+    for dtype, label in [(torch.float32, "fp32"), (torch.bfloat16, "bf16")]:
+        x = (torch.rand(NUMEL) * 8 + 0.01).to(dtype)
+        for name in NAMES:
+            yield Row(
+                op="vector_math",
+                case=f"{name} {label}, 16 million",
+                ours=partial(getattr(vector_math, name), x),
+                peers={"torch": partial(getattr(torch, name), x)},
+                bytes=2 * x.numel() * x.element_size(),
+                streaming=name == "sqrt" and dtype == torch.float32,  # the others compute longer than they stream
+            )
+        leaf, gradient = x.requires_grad_(), torch.ones_like(x)
+        yield Row(
+            op="vector_math",
+            case=f"tanh forward+backward {label}, 16 million",
+            ours=forward_backward(vector_math.tanh, leaf, gradient=gradient),
+            peers={"torch": forward_backward(torch.tanh, leaf, gradient=gradient)},
+            bytes=5 * x.numel() * x.element_size(),
+        )

@@ -1,0 +1,65 @@
+"""What `fullstride bench step` measures, and what it expects. Without torch: bad arguments need not wait for it."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+MODELS = ("mlp", "llama", "bert")  # of models.py
+TEST_MODELS = ("tiny", "tiny-llama")  # there, too
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+STOCK_DEFAULT, STOCK_BEST, STOCK_BF16 = "stock default", "stock at its best", "stock autocast bf16"
+MOST_FAULTS = 1000  # page faults a step of ours; and it must not hold more memory than stock as it comes
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, the micro-batches of a step, and the precisions of ours; precision -> peer -> at least this ratio.
+
+    batch: sequences x tokens, where a model comes with several.
+    bf16_memory: ours must not hold more than stock PyTorch under autocast to bf16, which a process shows.
+    """
+
+    model: str
+    accumulate: int = 1
+    precisions: tuple[str, ...] = ("auto",)
+    targets: dict[str, dict[str, float]] = field(default_factory=dict)
+    batch: str = ""
+    bf16_memory: bool = False
+    recipe: str | None = None  # the folder that says what `model`, the name of a recipe, means (compare/folder.py)
+
+    @property
+    def title(self) -> str:
+        batch = f", {self.batch} tokens" if self.batch else ""
+        return f"{self.model}{batch}, accumulation {self.accumulate}"
+
+    def config(self, **settings: Any) -> dict[str, Any]:
+        """What side.py is started with."""
+        own: dict[str, Any] = {"model": f"{self.model} {self.batch}".strip(), "accumulate": self.accumulate}
+        return own | ({"recipe": self.recipe} if self.recipe else {}) | settings
+
+
+def _targets(default: float, best: float) -> dict[str, dict[str, float]]:
+    return {"auto": {STOCK_DEFAULT: default, STOCK_BEST: best}}
+
+
+CASES = (
+    Case("mlp", 1, ("auto", "fp32"), _targets(4.0, 1.8) | {"fp32": {STOCK_DEFAULT: 1.6}}),
+    Case("mlp", 8, targets=_targets(3.2, 1.8)),
+    Case("llama", targets=_targets(3.2, 1.5), batch="4 x 256", bf16_memory=True),
+    Case("llama", targets=_targets(3.0, 1.4), batch="1 x 1024", bf16_memory=True),
+    Case("bert", targets=_targets(2.8, 1.4)),
+)
+
+
+def choose(models: list[str], accumulate: int | None, precisions: list[str]) -> list[Case]:
+    """The cases of these models, or of all; with this accumulation and these precisions instead of their own."""
+    for model in models:
+        if model not in (*MODELS, *TEST_MODELS):
+            raise ValueError(f"no model {model!r}; there are: {', '.join(MODELS)}")
+    chosen = []
+    for model in dict.fromkeys(models or MODELS):
+        own = [case for case in CASES if case.model == model]
+        wanted = [case for case in own if accumulate in (None, case.accumulate)]
+        others = [Case(model, accumulate or 1, batch=batch) for batch in dict.fromkeys(c.batch for c in own)]
+        for case in wanted or others or [Case(model, accumulate or 1, bf16_memory=model in TEST_MODELS)]:
+            chosen.append(replace(case, precisions=tuple(dict.fromkeys(precisions)) or case.precisions))
+    return chosen

@@ -1,0 +1,248 @@
+"""The models of `fullstride bench step`, as an ordinary user writes them in plain PyTorch, and their data.
+
+The process that measures stock PyTorch loads this file by its path: it must not import anything of Fullstride. The
+Llama is that of the recipe, whose file is plain PyTorch as well and is loaded in the same way.
+
+The places where losses are computed differ on purpose, as they do among users: the MLP's by nn.CrossEntropyLoss in the
+loop, Llama's inside its forward, BERT's by F.cross_entropy on the logits that its forward returned.
+
+Data is made from a seed and the number of the step, the same for every side. It can be learnt, so that losses say
+something: classes have centres, and tokens come with frequencies like those of words.
+"""
+
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SEED = 0
+IGNORED = -100  # the label of positions that F.cross_entropy leaves out
+
+
+@dataclass(frozen=True)
+class Workload:
+    build: Callable[[], nn.Module]
+    batch: Callable[[torch.Generator], tuple[Tensor, Tensor]]  # inputs and targets of one micro-batch
+    loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    lr: float
+    unit: str  # what is counted a second
+    num_units: int  # in a micro-batch
+    attention_flops: float = 0.0  # of one micro-batch, forward and backward
+
+
+def gflop(workload: Workload, model: nn.Module) -> float:
+    """Of one micro-batch: 6 x weights of linear layers x samples or tokens, and attention.
+
+    Two operations a weight forward, four backward: the gradients of the input and of the weight. Attention is two
+    products of length x width a token and layer, again twice that backward: 12 x length x width, half if causal.
+    """
+    weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+    return (6.0 * weights * workload.num_units + workload.attention_flops) / 1e9
+
+
+def build_mlp(widths: tuple[int, ...] = (784, 4096, 4096, 4096, 2560, 1000)) -> nn.Module:
+    layers: list[nn.Module] = []
+    for num_in, num_out in itertools.pairwise(widths):
+        layers += [nn.Linear(num_in, num_out), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def classes(batch: int, num_classes: int, width: int) -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
+    """Points around one centre a class."""
+    centres = torch.randn(num_classes, width, generator=torch.Generator().manual_seed(0))
+
+    def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        labels = torch.randint(num_classes, (batch,), generator=generator)
+        return centres[labels] + torch.randn(batch, width, generator=generator), labels
+
+    return make
+
+
+def classification_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    return nn.CrossEntropyLoss()(model(inputs), labels)
+
+
+@cache
+def llama_file() -> ModuleType:
+    """models/llama.py, without the package around it."""
+    path = Path(__file__).resolve().parents[2] / "models" / "llama.py"
+    spec = importlib.util.spec_from_file_location("llama", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["llama"] = importlib.util.module_from_spec(spec)  # where torch.compile looks for it
+    spec.loader.exec_module(module)
+    return module
+
+
+def llama_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
+    loss: Tensor = llama_file().loss(model, (tokens, targets))
+    return loss
+
+
+class BertAttention(nn.Module):
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q = self.query(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        k = self.key(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        v = self.value(x).view(batch, length, self.heads, -1).transpose(1, 2)
+        x = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout if self.training else 0.0)
+        return self.output(x.transpose(1, 2).reshape(batch, length, width))
+
+
+class BertBlock(nn.Module):
+    """Of own modules and not nn.TransformerEncoderLayer, which drops out once more than BERT does."""
+
+    def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.attention = BertAttention(width, heads, dropout)
+        self.attention_norm = nn.LayerNorm(width, eps=1e-12)
+        self.up = nn.Linear(width, hidden)
+        self.down = nn.Linear(hidden, width)
+        self.mlp_norm = nn.LayerNorm(width, eps=1e-12)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x)))
+        return self.mlp_norm(x + self.dropout(self.down(F.gelu(self.up(x)))))
+
+
+class Bert(nn.Module):
+    """An encoder with the head that predicts masked words."""
+
+    def __init__(self, vocabulary: int, width: int, layers: int, heads: int, hidden: int, length: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(vocabulary, width)
+        self.positions = nn.Embedding(length, width)
+        self.segments = nn.Embedding(2, width)
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.dropout = nn.Dropout(0.1)
+        self.blocks = nn.ModuleList(BertBlock(width, heads, hidden, dropout=0.1) for _ in range(layers))
+        self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=1e-12))
+        self.head = nn.Linear(width, vocabulary)
+        self.head.weight = self.words.weight
+        self.apply(initialise)
+
+    def forward(self, words: Tensor) -> Tensor:
+        positions = torch.arange(words.shape[1], device=words.device)
+        x = self.words(words) + self.positions(positions) + self.segments(torch.zeros_like(words))
+        x = self.dropout(self.norm(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.transform(x))
+
+
+def masked_loss(model: nn.Module, words: Tensor, labels: Tensor) -> Tensor:
+    logits = model(words)
+    return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), ignore_index=IGNORED)
+
+
+def initialise(module: nn.Module) -> None:
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=0.02)
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+
+
+def text(batch: int, length: int, vocabulary: int, generator: torch.Generator) -> Tensor:
+    """Tokens whose frequency falls with one over their number."""
+    return (vocabulary ** torch.rand(batch, length, generator=generator)).long().sub_(1).clamp_(0, vocabulary - 1)
+
+
+def next_words(batch: int, length: int, vocabulary: int) -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
+    def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        tokens = text(batch, length + 1, vocabulary, generator)
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    return make
+
+
+def masked_words(batch: int, length: int, vocabulary: int) -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
+    """15 % of the words are to be predicted: of these 80 % are masked, 10 % another word, 10 % as they are."""
+    mask = vocabulary - 1
+
+    def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        words, others = text(batch, length, vocabulary, generator), text(batch, length, vocabulary, generator)
+        chosen = torch.rand(batch, length, generator=generator) < 0.15
+        chosen[0, 0] = True  # however small the batch, there is something to predict
+        kind = torch.rand(batch, length, generator=generator)
+        labels = words.masked_fill(~chosen, IGNORED)
+        inputs = words.masked_fill(chosen & (kind < 0.8), mask)
+        return torch.where(chosen & (kind >= 0.9), others, inputs), labels
+
+    return make
+
+
+STORIES110M = {"vocabulary": 32000, "width": 768, "layers": 12, "heads": 12, "kv_heads": 12, "hidden": 2048}
+TINY_LLAMA = {"vocabulary": 64, "width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "hidden": 32}
+
+
+def language(batch: int, length: int, shape: dict[str, int]) -> Workload:
+    num_tokens = batch * length
+    return Workload(
+        lambda: llama_file().build(**shape, context=length),
+        next_words(batch, length, shape["vocabulary"]), llama_loss, lr=3e-4, unit="tokens", num_units=num_tokens,
+        attention_flops=6.0 * length * shape["width"] * shape["layers"] * num_tokens,
+    )  # fmt: skip
+
+
+WORKLOADS = {
+    "mlp": Workload(build_mlp, classes(128, 1000, 784), classification_loss, lr=1e-3, unit="samples", num_units=128),
+    "llama 4 x 256": language(4, 256, STORIES110M),
+    "llama 1 x 1024": language(1, 1024, STORIES110M),
+    "bert": Workload(
+        lambda: Bert(30522, width=768, layers=12, heads=12, hidden=3072, length=512),
+        masked_words(8, 128, 30522), masked_loss, lr=1e-4, unit="tokens", num_units=8 * 128,
+        attention_flops=12.0 * 128 * 768 * 12 * (8 * 128),
+    ),
+    "tiny": Workload(
+        lambda: build_mlp((8, 16, 4)), classes(4, 4, 8), classification_loss, lr=1e-3, unit="samples", num_units=4
+    ),
+    "tiny-llama": language(2, 8, TINY_LLAMA),
+}  # fmt: skip
+
+
+class Work:
+    """One of these as a side trains it: AdamW, and the norm of the gradient limited to 1."""
+
+    clip = 1.0
+    threads: int | None = None  # as the side has them
+
+    def __init__(self, model: str, accumulate: int) -> None:
+        self.workload, self.accumulate = WORKLOADS[model], accumulate
+        self.options: dict[str, Any] = {}  # of prepare(), besides
+        self.unit, self.num_units = self.workload.unit, self.workload.num_units * accumulate  # of a step
+
+    def build(self) -> nn.Module:
+        torch.manual_seed(SEED)
+        return self.workload.build()
+
+    def gflop(self, model: nn.Module) -> float:
+        return self.accumulate * gflop(self.workload, model)
+
+    def optimizer(self, model: nn.Module, fused: bool | None) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.workload.lr, fused=fused)
+
+    def step(self, number: int) -> tuple[list[tuple[Tensor, Tensor]], float]:
+        """The micro-batches of a step, a function of the seed and its number, and its learning rate."""
+        generator = torch.Generator().manual_seed(1_000_003 * SEED + number + 1)
+        return [self.workload.batch(generator) for _ in range(self.accumulate)], self.workload.lr
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return self.workload.loss(model, *batch)

@@ -1,0 +1,224 @@
+"""One side of `bench step` or `compare`: a process that builds its model once and trains it when told.
+
+Run by its path, so that the process of stock PyTorch never imports Fullstride: `python side.py CONFIG`, with
+
+    {"model", "accumulate", "fullstride": precision or null, "autocast": bool, "fused": bool, "compile": bool}
+
+as JSON; with "recipe" it is a folder that says what to train (compare/folder.py). It writes one line of facts when the
+model stands, then answers each line it reads with a line:
+
+    {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps}
+    {"evaluate": 1}   -> {"loss": the mean over the held-out data of the recipe's folder, "count": of its targets}
+    {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
+
+An error is a line {"error": text} and the end of the process.
+"""
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+import torch
+from torch import Tensor, nn
+
+_HERE = Path(__file__).resolve().parent
+# What stock PyTorch must not have of ours, and what else decides how fast a process is.
+_TELLING = re.compile(r"FULLSTRIDE|THP_MEM_ALLOC|GLIBC_TUNABLES|MALLOC_|LD_PRELOAD|OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_")
+_TOP_OPS = 15  # of a profile
+_PHASE = "phase "  # before the names of the script's own parts there
+
+Phase = Callable[[str], AbstractContextManager[Any]]
+Data = tuple[list[tuple[Tensor, ...]], float]  # of a step: micro-batches and learning rate
+
+
+def no_phase(name: str) -> AbstractContextManager[Any]:
+    return contextlib.nullcontext()
+
+
+class Training:
+    """A model, its optimizer and its data, in the way of a plain training script."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.work = work = find_work(config)
+        self.autocast: bool = config.get("autocast", False)
+        self.num_steps = 0
+        if work.threads:
+            torch.set_num_threads(work.threads)
+        model: nn.Module = work.build()
+        self.num_parameters = sum(p.numel() for p in model.parameters())
+        self.gflop: float = work.gflop(model)
+        self.dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+        optimizer = work.optimizer(model, fused=True if config.get("fused") else None)  # None is the default
+        self.clip: float | None = work.clip
+        self.precision = "bf16" if self.autocast else "fp32"
+        self.explanation: list[str] = []
+        if config.get("fullstride"):
+            import fullstride
+
+            options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads} | work.options
+            model, optimizer = fullstride.prepare(model, optimizer, **options)
+            self.clip = None  # the optimizer does
+            explanation = fullstride.explain(model)
+            self.precision, self.explanation = explanation.precision, str(explanation).splitlines()
+        elif config.get("compile"):
+            model = torch.compile(model)  # type: ignore[assignment]
+        self.model, self.optimizer = model.train(), optimizer
+        self.plain: nn.Module = getattr(model, "_orig_mod", model)  # to evaluate: nothing is compiled for that alone
+
+    def data(self, steps: int) -> list[Data]:
+        """Of the next steps."""
+        first, self.num_steps = self.num_steps, self.num_steps + steps
+        return [self.work.step(number) for number in range(first, self.num_steps)]
+
+    def step(self, batches: list[tuple[Tensor, ...]], lr: float, phase: Phase = no_phase) -> float:
+        total = 0.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        with phase("zero_grad"):
+            self.optimizer.zero_grad()
+        for batch in batches:
+            with phase("forward"), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+                loss = self.work.loss(self.model, batch) / len(batches)
+            with phase("backward"):
+                loss.backward()
+            total += loss.item()
+        if self.clip is not None:
+            with phase("clip"):
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        with phase("optimizer"):
+            self.optimizer.step()
+        return total
+
+    def run(self, steps: int) -> dict[str, Any]:
+        data = self.data(steps)  # before the clock starts
+        seconds, losses, peaks, faults = [], [], [], page_faults()
+        for batches, lr in data:
+            start = time.perf_counter()
+            losses.append(self.step(batches, lr))
+            seconds.append(time.perf_counter() - start)
+            peaks.append(peak_bytes())
+        return {"seconds": seconds, "losses": losses, "peaks": peaks, "faults": page_faults() - faults}
+
+    def evaluate(self, _: int) -> dict[str, Any]:
+        total, count = 0.0, 0
+        self.plain.eval()
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
+            for batch, num_targets in self.work.valid():
+                total += num_targets * self.work.loss(self.plain, batch).item()
+                count += num_targets
+        self.plain.train()
+        return {"loss": total / count, "count": count}
+
+    def profile(self, steps: int) -> dict[str, Any]:
+        """Where the time of a step goes: by part of the script, and by operation without those inside it."""
+        data = self.data(steps)
+
+        def phase(name: str) -> AbstractContextManager[Any]:
+            return torch.profiler.record_function(_PHASE + name)
+
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            for batches, lr in data:
+                self.step(batches, lr, phase)
+        events = profiler.key_averages()
+        phases = {e.key.removeprefix(_PHASE): e.cpu_time_total for e in events if e.key.startswith(_PHASE)}
+        whole = sum(phases.values())
+        ops = sorted(events, key=lambda e: e.self_cpu_time_total, reverse=True)[:_TOP_OPS]
+        return {
+            "milliseconds": whole / steps / 1e3,
+            "phases": [[name, microseconds / whole] for name, microseconds in phases.items()],
+            "ops": [[_op_name(e.key), e.count / steps, e.self_cpu_time_total / whole] for e in ops],
+        }
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "parameters": self.num_parameters,
+            "gflop": self.gflop,  # of a step
+            "unit": self.work.unit,
+            "units": self.work.num_units,  # of a step
+            "dropout": self.dropout,
+            "precision": self.precision,
+            "explanation": self.explanation,  # of what prepare() did
+            "threads": torch.get_num_threads(),
+            "environment": {name: value for name, value in os.environ.items() if _TELLING.match(name)},
+            "fullstride_loaded": "fullstride" in sys.modules,
+        }
+
+
+def _op_name(key: str) -> str:
+    return f"{key.removeprefix(_PHASE)}, between operations" if key.startswith(_PHASE) else key
+
+
+def page_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def peak_bytes() -> int:
+    """The most this process has ever held. ru_maxrss would count the parent, from before this program was started."""
+    with contextlib.suppress(OSError):
+        match = re.search(r"^VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+        if match:
+            return int(match[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def find_work(config: dict[str, Any]) -> Any:
+    """What is to be trained: a model of models.py, or what `fullstride compare` put into a folder."""
+    if "recipe" not in config:
+        return load(_HERE / "models.py").Work(config["model"], config["accumulate"])
+    folder = Path(config["recipe"])
+    facts = json.loads((folder / "recipe.json").read_text())
+    return load(_HERE.parent / "compare" / "work.py").Work(folder, facts, load(Path(facts["model_file"])))
+
+
+def load(path: Path) -> ModuleType:
+    """The module in that file, without the package around it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextlib.contextmanager
+def answers() -> Iterator[TextIO]:
+    """The standard output for answers alone: whatever else is printed goes to the standard error."""
+    with os.fdopen(os.dup(1), "w", buffering=1) as out:
+        os.dup2(2, 1)
+        yield out
+
+
+def main() -> int:
+    config = json.loads(sys.argv[1])
+    # Python puts the folder of a program first; torch must not find our modules there under names like "table".
+    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != _HERE]
+    with answers() as out:
+        try:
+            if config.get("fullstride"):
+                import fullstride  # noqa: F401  where a script has its imports: before anything is allocated
+            training = Training(config)
+            print(json.dumps(training.facts()), file=out)
+            for line in sys.stdin:
+                request = json.loads(line)
+                [(what, argument)] = request.items()
+                do = {"steps": training.run, "evaluate": training.evaluate, "profile": training.profile}[what]
+                print(json.dumps(do(argument)), file=out)
+        except Exception as error:
+            text = str(error).strip().splitlines() or ["no message"]
+            print(json.dumps({"error": f"{type(error).__name__}: {text[0]}"}), file=out)
+            raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""The recipes by name: what `fullstride train NAME` and the config of a run folder mean by it."""
+
+from collections.abc import Callable
+
+from .config import Config
+from .llama import llama, llama_char
+from .mlp import mlp, mlp_mnist
+from .strict import unknown
+
+_RECIPES: dict[str, Callable[[], Config]] = {
+    "mlp": mlp, "mlp-mnist": mlp_mnist, "llama": llama, "llama-char": llama_char,
+}  # fmt: skip
+NAMES = tuple(_RECIPES)
+
+
+def get(name: str) -> Callable[[], Config]:
+    if name not in _RECIPES:
+        raise ValueError(unknown(name, list(NAMES), kind="recipe"))
+    return _RECIPES[name]
+
+
+def describe(name: str) -> str:
+    """One line."""
+    return (get(name).__doc__ or "").strip().splitlines()[0]

@@ -1,0 +1,215 @@
+"""What a training run is told. A recipe returns one of these; the run folder keeps it as YAML.
+
+A recipe's own class adds `model` and `data` to Config, and says in `task()` what they mean. Values are checked in the
+classes themselves, so that it holds wherever a config comes from: a recipe, YAML, the command line or Python.
+This file imports neither torch nor the parser of the command line.
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from .strict import overlay
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .task import Task
+
+C = TypeVar("C", bound="Config")
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """AdamW, Adam, LAMB or SGD, and Lookahead around it."""
+
+    name: Literal["adamw", "adam", "lamb", "sgd"] = "adamw"
+    lr: float = 1e-4
+    """Learning rate; the schedule multiplies it."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Of adamw, adam and lamb."""
+    eps: float = 1e-8
+    """Of adamw, adam and lamb."""
+    momentum: float = 0.9
+    """Of sgd."""
+    weight_decay: float = 0.01
+    """Decoupled in adamw and lamb, L2 in adam and sgd."""
+    state_precision: Literal["fp32", "bf16", "8bit"] = "fp32"
+    """Of the moments."""
+    lookahead: bool = False
+    """Slow weights that follow the fast ones."""
+    lookahead_alpha: float = 0.5
+    """How far the slow weights go each time."""
+    lookahead_k: int = 5
+    """Steps between two times."""
+
+    def __post_init__(self) -> None:
+        expect(0 < self.lr < math.inf, "optimizer.lr", "a number above 0", self.lr)
+        for i, beta in enumerate(self.betas):
+            expect(0 <= beta < 1, f"optimizer.betas[{i}]", "from 0 to below 1", beta)
+        expect(0 < self.eps < math.inf, "optimizer.eps", "a number above 0", self.eps)
+        expect(0 <= self.momentum < 1, "optimizer.momentum", "from 0 to below 1", self.momentum)
+        expect(0 <= self.weight_decay < math.inf, "optimizer.weight_decay", "a number, 0 or more", self.weight_decay)
+        expect(0 < self.lookahead_alpha <= 1, "optimizer.lookahead_alpha", "above 0, at most 1", self.lookahead_alpha)
+        expect(self.lookahead_k >= 1, "optimizer.lookahead_k", "1 or more", self.lookahead_k)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate changes with the step."""
+
+    name: Literal["constant", "cosine", "step", "stable"] = "cosine"
+    """step: stepwise exponential decay; stable: constant, then a fall at the end."""
+    warmup: float = 0.0
+    """The share of all steps in which it rises linearly."""
+    floor: float = 1e-6
+    """The learning rate that cosine and stable end at."""
+    every: int = 50_000
+    """Of step: how many steps from one cut to the next."""
+    factor: float = 0.5
+    """Of step: what a cut leaves."""
+    decay: float = 0.2
+    """Of stable: the share of all steps in which it falls."""
+
+    def __post_init__(self) -> None:
+        expect(0 <= self.warmup < 1, "schedule.warmup", "a share of the steps, from 0 to below 1", self.warmup)
+        expect(self.floor >= 0, "schedule.floor", "0 or more", self.floor)
+        expect(self.every >= 1, "schedule.every", "1 or more steps", self.every)
+        expect(0 < self.factor <= 1, "schedule.factor", "above 0, at most 1", self.factor)
+        expect(0 < self.decay <= 1, "schedule.decay", "a share above 0, at most 1", self.decay)
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """Stops training layers whose gradients have settled, from the front of the model."""
+
+    enabled: bool = False
+    threshold: float = 0.01
+    """A gradient has settled when its norm changes by less than this share ..."""
+    patience: int = 30
+    """... for so many steps in a row."""
+
+    def __post_init__(self) -> None:
+        expect(self.threshold > 0, "freeze.threshold", "above 0", self.threshold)
+        expect(self.patience >= 1, "freeze.patience", "1 or more steps", self.patience)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Validation on held-out data; the best weights are kept."""
+
+    every: int = 500
+    """Steps between two; 0: only at the end."""
+    batch: int = 256
+    """Samples in one forward pass."""
+    metric: str = "loss"
+    """What "best" is judged by."""
+    patience: int = 0
+    """Early stopping after so many evaluations without a new best; 0: never."""
+
+    def __post_init__(self) -> None:
+        expect(self.every >= 0, "evaluation.every", "0 or more steps", self.every)
+        expect(self.batch >= 1, "evaluation.batch", "1 or more samples", self.batch)
+        expect(self.patience >= 0, "evaluation.patience", "0 or more", self.patience)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What a killed run goes on from."""
+
+    every: int = 500
+    """Steps between two; 0: only at the end and when told to stop."""
+    keep: int = 2
+    """So many of the newest stay, and the best."""
+    background: bool = True
+    """Write while training goes on; needs the memory of one more copy."""
+
+    def __post_init__(self) -> None:
+        expect(self.every >= 0, "checkpoints.every", "0 or more steps", self.every)
+        expect(self.keep >= 1, "checkpoints.keep", "1 or more", self.keep)
+
+
+@dataclass(frozen=True)
+class Logging:
+    every: int = 10
+    """Steps between two rows of metrics."""
+    grad_norms: bool = True
+    """The gradient's norm in each layer, in every row."""
+    tensorboard: bool = False
+    """Event files for TensorBoard as well."""
+
+    def __post_init__(self) -> None:
+        expect(self.every >= 1, "logging.every", "1 or more steps", self.every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What every recipe has. Fields without a default are the recipe's to choose."""
+
+    recipe: str
+    """The recipe this came from; it says which fields there are."""
+    seed: int = 0
+    """Of the initial weights, the order of the data, augmentation and dropout."""
+    steps: int
+    """Optimizer steps."""
+    micro_batch: int
+    """Samples in one forward and backward pass."""
+    accumulate: int = 1
+    """Micro-batches in a step."""
+    clip: float | None = 1.0
+    """The largest global norm of the gradient; None: no limit."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """auto: bf16 where it was measured to be faster on this machine, else fp32."""
+    threads: int | None = None
+    """None: the cores this process may use."""
+    max_nonfinite: int = 10
+    """Steps in a row that may be skipped for a gradient that is not finite."""
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    freeze: Freeze = field(default_factory=Freeze)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    logging: Logging = field(default_factory=Logging)
+
+    def __post_init__(self) -> None:
+        expect(0 <= self.seed < 2**63, "seed", "0 or more, below 2**63", self.seed)
+        expect(self.steps >= 1, "steps", "1 or more", self.steps)
+        expect(self.micro_batch >= 1, "micro_batch", "1 or more samples", self.micro_batch)
+        expect(self.accumulate >= 1, "accumulate", "1 or more", self.accumulate)
+        expect(self.clip is None or self.clip > 0, "clip", "a norm above 0, or None", self.clip)
+        expect(self.threads is None or self.threads >= 1, "threads", "1 or more, or None", self.threads)
+        expect(self.max_nonfinite >= 1, "max_nonfinite", "1 or more", self.max_nonfinite)
+        floor, lr = self.schedule.floor, self.optimizer.lr
+        if self.schedule.name in ("cosine", "stable"):
+            expect(floor <= lr, "schedule.floor", f"at most optimizer.lr ({lr:g})", f"{floor:g}; lower it, too")
+
+    def task(self) -> "Task":
+        """The model, the data and the loss. Loads torch."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it trains: it needs a method task()")
+
+    def located(self: C) -> C:
+        """With paths that mean the same from every folder: the run may be resumed in another one."""
+        return self
+
+    def of_run(self: C, run: Path) -> C:
+        """For a run that is there: what its folder keeps is taken from there, not from where it once came from."""
+        return self
+
+    def next_commands(self, run: Path) -> list[str]:
+        """What can be done with a run that is over."""
+        return [f"fullstride evaluate {run}", f"fullstride export {run} --to model.safetensors"]
+
+    def write_model(self, tensors: "dict[str, Tensor]", run: Path, target: Path, replace: bool) -> list[Path]:
+        """The weights of this config's run in the format of another program, which the target's name tells."""
+        raise ValueError(f"--to: expected a name that ends with .safetensors, got {target}")
+
+    def replace(self: C, **changes: object) -> C:
+        """config.replace(steps=500, optimizer={"lr": 1e-3}): a section takes those of its fields that change."""
+        return overlay(self, changes)
+
+
+def expect(holds: bool, name: str, expected: str, got: object) -> None:
+    """ValueError unless it holds (NaN never does)."""
+    if not holds:
+        raise ValueError(f"{name}: expected {expected}, got {got}")

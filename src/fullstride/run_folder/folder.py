@@ -1,0 +1,192 @@
+"""One folder with everything of a run.
+
+    config.yaml      the resolved configuration: what is there makes a folder a run
+    machine.json     what it ran on
+    metrics.jsonl    every row (metrics.py)
+    metrics.csv, evaluations.csv   the same as tables
+    log.txt          what was said
+    checkpoints/     states to go on from (train/checkpoints)
+    report.html      made at the end, or by `fullstride report`
+    run.lock         locked by the process that trains here, with its id and host inside
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+from .. import durable
+
+logger = logging.getLogger(__name__)
+
+_OURS = ("metrics.jsonl", "checkpoints", "machine.json", "report.html")
+_held: set[int] = set()  # descriptors of locked files
+
+
+def _forget_locks() -> None:
+    """A lock lives as long as anybody has its file open: a data worker that outlives us must not hold the folder."""
+    for descriptor in _held:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
+class FolderInUse(ValueError):
+    """Another live process trains in this folder."""
+
+
+class RunFolder:
+    """Made by create() for a new run, open() to go on with one, read() to look at one. The first two lock it."""
+
+    def __init__(self, path: Path, config_yaml: str, lock: int | None = None) -> None:
+        self.path = path
+        self.config_yaml = config_yaml
+        self._lock = lock
+
+    @classmethod
+    def create(
+        cls, path: Path | None, config_yaml: str, recipe: str = "run", parent: Path = Path("runs")
+    ) -> "RunFolder":
+        """Without a path, runs/<recipe>-<date>-<time>, with -2 and so on if that is taken."""
+        path = _make(Path(path)) if path is not None else _make_named(parent, recipe)
+        folder = cls(path, config_yaml, _take_lock(path))
+        try:
+            if (path / "config.yaml").exists():
+                raise ValueError(
+                    f"{path} holds a run already: go on with it by `fullstride resume {path}`, or give another folder"
+                )
+            taken = [name for name in _OURS if (path / name).exists()]
+            if taken:
+                raise ValueError(f"{path} holds {taken[0]} but no config.yaml: give a new or an empty folder")
+            folder.write("config.yaml", config_yaml)  # first: killed in here, there is a run, or room for one
+            folder.checkpoints.mkdir()
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        folder = cls.read(path)
+        folder._lock = _take_lock(folder.path)
+        return folder
+
+    @classmethod
+    def read(cls, path: Path) -> "RunFolder":
+        """To look at a run that may be in progress or in a read-only place."""
+        path = Path(path)
+        try:
+            return cls(path, (path / "config.yaml").read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(_not_a_run(path)) from None
+        except UnicodeDecodeError:
+            raise ValueError(f"{path / 'config.yaml'}: expected YAML, got a file that is not text in UTF-8") from None
+        except OSError as error:
+            raise ValueError(f"cannot read {path / 'config.yaml'}: {error.strerror}") from None
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    def write(self, name: str, text: str) -> Path:
+        """A small file, whole or not at all whatever happens meanwhile."""
+        target, partial = self.path / name, self.path / f"{name}.partial"
+        try:
+            durable.remove(partial)
+            with durable.naming(target):
+                durable.write(partial, [text.encode()])
+                partial.replace(target)
+        finally:
+            durable.remove(partial)
+        durable.sync_folder(self.path)
+        return target
+
+    def close(self) -> None:
+        """Lets others train here. The lock file stays: to remove it would let two processes lock two files."""
+        if self._lock is not None:
+            _held.discard(self._lock)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> "RunFolder":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(f"{path} cannot be a run folder: it, or what it lies in, is a file") from None
+    except OSError as error:
+        raise ValueError(f"cannot make the run folder {path}: {error.strerror}; give one that can be written") from None
+    return path
+
+
+def _make_named(parent: Path, recipe: str) -> Path:
+    _make(parent)
+    name = f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}"
+    number = 1
+    while True:
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise ValueError(
+                f"cannot make the run folder {path}: {error.strerror}; give one that can be written"
+            ) from None
+
+
+def _take_lock(path: Path) -> int | None:
+    """An open, locked file; the kernel unlocks it when the process ends, however it ends. None: no locks here."""
+    file = path / "run.lock"
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise ValueError(f"cannot write in the run folder {path}: {error.strerror}; training needs to") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            holder = os.read(descriptor, 200).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise FolderInUse(
+                f"{path} is in use by {holder or 'another process'}: wait for it, stop it, or give another folder"
+            ) from None
+        os.close(descriptor)
+        if error.errno not in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK):
+            raise ValueError(f"cannot lock {file}: {error.strerror}") from None
+        logger.warning("%s cannot be locked here (%s): make sure that one process trains in it", path, error.strerror)
+        return None
+    _held.add(descriptor)
+    with contextlib.suppress(OSError):  # a full disk: only the message to others would be poorer
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    return descriptor
+
+
+def _not_a_run(path: Path) -> str:
+    if not path.exists():
+        return f"there is no run folder {path}: give one that `fullstride train` made, it printed its name"
+    runs = sorted(path.glob("*/config.yaml"), key=lambda file: file.stat().st_mtime) if path.is_dir() else []
+    hint = f"did you mean {runs[-1].parent}?" if runs else "give a folder that `fullstride train` made"
+    return f"{path} is not a run folder, it has no config.yaml: {hint}"

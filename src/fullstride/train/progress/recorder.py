@@ -1,0 +1,140 @@
+"""What a run tells while it goes on: rows of metrics, progress, and what it runs on."""
+
+import contextlib
+import json
+import logging
+import time
+from typing import Any
+
+from torch import nn
+
+from ...backends import choosing, info
+from ...machine import energy, memory
+from ...preparation import Preparation, explain
+from ...recipes.config import Config
+from ...recipes.task import Task
+from ...run_folder.folder import RunFolder
+from ...run_folder.metrics import Metrics, last_attempt
+from ..state import State
+from .bar import Progress
+from .clock import Clock
+from .layer_norms import layer_norms
+
+logger = logging.getLogger(__name__)
+
+
+class Recorder:
+    """Of one process, which began with the run at `began`, by perf_counter(). quiet: no bar."""
+
+    def __init__(self, folder: RunFolder, config: Config, task: Task, began: float, quiet: bool = False) -> None:
+        self._began = began
+        self._folder, self._config, self._task, self._quiet = folder, config, task, quiet
+        self.clock = Clock("data", "forward", "backward", "optimizer", "evaluate", "checkpoint", "metrics")
+        self._energy = energy.Meter()
+
+    def start(
+        self, stack: contextlib.ExitStack, state: State, model: nn.Module, flops: float, environment: dict[str, Any]
+    ) -> None:
+        """The model is prepared and the state restored; flops: of a sample. What is opened is closed with the stack."""
+        precision = environment["precision"]
+        self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
+        self._flops = flops
+        self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
+        size = sum(p.numel() for p in model.parameters())
+        self._write_machine(explain(model), size, environment)
+        attempt = last_attempt(self._folder.path) + 1  # one that was killed before it saved counts, too
+        self.metrics = Metrics(self._folder, attempt, self._config.logging.tensorboard)
+        stack.callback(self.metrics.close)
+        self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment})
+        self._progress = Progress(self._config.steps, state.step, self._task.unit, self._quiet)
+        stack.callback(self._progress.close)
+        self._announce(state, size)
+
+    @property
+    def seconds(self) -> float:
+        """Since then."""
+        return time.perf_counter() - self._began
+
+    def step(self, step: int) -> None:
+        """One is done."""
+        self._progress.step(step)
+        self._energy.read()  # its counters start again every few minutes, so they must be looked at
+
+    def layer_norms(self, model: nn.Module, optimizer: Any) -> dict[str, float | None]:
+        with self.clock("metrics"):
+            return layer_norms(model, optimizer) if self._config.logging.grad_norms else {}
+
+    def trained(self, state: State, optimizer: Any, norms: dict[str, float | None]) -> None:
+        """The row of the steps since the last one."""
+        config = self._config
+        samples = state.step * config.accumulate * config.micro_batch
+        row = {
+            "step": state.step,
+            "epoch": samples / len(self._task.train_data),
+            "samples": samples,
+            "loss": sum(state.step_losses) / len(state.step_losses),
+            "lr": float(optimizer.param_groups[0]["lr"]),
+            "grad_norm": optimizer.last_grad_norm,
+            "skipped": optimizer.skipped_steps,
+            "seconds": self.seconds,
+            **self._speed(state),
+            "resident_mb": _megabytes(memory.resident_bytes()),
+            "joules": self._energy.read(),
+            "grad_norms": norms,
+        }
+        self._row_step, self._row_micro, state.step_losses = state.step, 0, []
+        self.metrics.write("train", row)
+        self._progress.train(row)
+
+    def _speed(self, state: State) -> dict[str, Any]:
+        """None where no step since the last row was in this process."""
+        parts = self.clock.take()
+        wall = parts.pop("wall")
+        computing = max(1e-9, wall - parts["evaluate"] - parts["checkpoint"])
+        micro = (state.step - self._row_step) * self._config.accumulate - self._row_micro
+        samples = micro * self._config.micro_batch / computing if micro else None
+        gflops = samples * self._flops / 1e9 if samples else None
+        return {
+            "step_ms": 1e3 * computing * self._config.accumulate / micro if micro else None,
+            "per_second": samples * self._task.units_per_sample if samples else None,
+            "gflops": gflops,
+            "share_of_peak": gflops / self._peak if gflops and self._peak else None,
+            "time": parts,
+        }
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        self.metrics.write("eval", row)
+        self._progress.evaluated(row)
+
+    def sampled(self, step: int, text: str) -> None:
+        self.metrics.write("event", {"step": step, "event": "sample", "text": text})
+
+    def ended(self, state: State, data: str) -> None:
+        """data: how it was loaded."""
+        end = {"event": "end", "seconds": self.seconds, "stopped": state.stopped, "data": data}
+        self.metrics.write("event", {"step": state.step, **end})
+
+    def _announce(self, state: State, size: int) -> None:
+        config = self._config
+        batch = f"{config.accumulate} x " * (config.accumulate > 1) + str(config.micro_batch)
+        size_of_each = f" x {self._task.units_per_sample}" * (self._task.units_per_sample > 1)
+        to_do = f"steps {state.step + 1} to {config.steps} of {batch}{size_of_each} {self._task.unit}"
+        if state.step >= config.steps or state.stopped:
+            to_do = f"done at step {state.step}"
+        what = f"{config.recipe}: {size:,} parameters, {to_do}"
+        logger.info("%s; everything goes to %s", what, self._folder.path)
+
+    def _write_machine(self, preparation: Preparation, size: int, environment: dict[str, Any]) -> None:
+        facts = info.collect(measure=False) | {
+            "environment": environment,
+            "peak_gflops": self._peak,
+            "unit": self._task.unit,
+            "prepared": str(preparation).splitlines(),
+            "energy": self._energy.label,
+            "parameters": size,
+        }
+        self._folder.write("machine.json", json.dumps(facts, indent=2) + "\n")
+
+
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / 1e6, 1)
