@@ -244,7 +244,7 @@ def test_code_of_a_stale_pyc_is_refused(tmp_path):
 
 
 def test_a_class_without_source_is_left_alone_and_computes():
-    names = {}
+    names: dict = {}
     exec(f"{HEADER}    def forward(self, x):\n        {RELU}\n", names)
     model = names["Model"]()
     x = assert_left(model, NOT_WHAT_RUNS)
@@ -252,7 +252,7 @@ def test_a_class_without_source_is_left_alone_and_computes():
 
 
 def test_a_sum_before_a_norm_without_source_gives_the_reason():
-    names = {"nn": nn}
+    names: dict = {"nn": nn}
     exec("class Sum(nn.RMSNorm.__mro__[1]):\n    def forward(self, x):\n        return self.norm(x + x)\n", names)
     model = names["Sum"]()
     model.norm = nn.RMSNorm(8)
