@@ -7,7 +7,7 @@
 Parameters, keys of the state_dict and submodules stay as they are; a module that has hooks is called as ever.
 """
 
-import dis
+import ast
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
@@ -18,7 +18,7 @@ from torch import nn
 from .graph import GraphForward, make_plan
 from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
 from .rewriter import PLAIN, linear_activation, linear_name
-from .straight_line import Inexact
+from .straight_line import Inexact, source
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,10 @@ def _may_sum(module: nn.Module, code: CodeType | None) -> bool:
     """Whether it holds a norm and adds something."""
     if code is None or not any(map(norm_of, module.children())):
         return False
-    steps = dis.get_instructions(code)
-    return "add" in code.co_names or any((step.opname, step.argrepr) in _ADDITIONS for step in steps)
-
-
-_ADDITIONS = (("BINARY_OP", "+"), ("BINARY_ADD", ""))  # the second: before CPython 3.11
+    written = source(code)
+    if written is None or "add" in code.co_names:
+        return True
+    return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) for node in ast.walk(written))
 
 
 def _fuse_sequential(module: nn.Sequential) -> Fused | NotFused:

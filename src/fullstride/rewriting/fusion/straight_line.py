@@ -2,36 +2,42 @@
 
 torch.fx runs a method once with stand-ins for tensors and keeps the operations on them. Everything else that the method
 looked at is a constant from then on: a branch taken, a number read from the module, a random tensor. So a method is
-traced only when its bytecode shows that there is nothing else, or nothing else that cannot be compared at each call:
+traced only when its source shows that there is nothing else, or nothing else that cannot be compared at each call:
 
-- no jumps, loops, contexts, nested functions, imports, writes to attributes or items, nor operations in place;
+- no branches, loops, contexts, nested functions, imports, writes to attributes or items, nor operations in place;
 - of `self`: submodules that are called, parameters and buffers, which are looked up at each call anyway, and plain
   values, which are compared;
 - of globals: functions that are called and show up in the trace under the same name, and constants of torch and math.
+
+A file may have changed since it was imported: source counts only if it compiles to the very code that runs. What is not
+in the list of constructs is refused, so syntax that a later Python adds means "not fused".
 """
 
-import dis
+import ast
 import inspect
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
-_ALLOWED = {
-    "RESUME", "NOP", "CACHE", "PUSH_NULL", "PRECALL", "KW_NAMES", "COPY", "SWAP", "DUP_TOP", "ROT_TWO", "ROT_THREE",
-    "POP_TOP", "EXTENDED_ARG", "LOAD_CONST", "LOAD_SMALL_INT", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD",
-    "STORE_FAST", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK", "LOAD_FAST_LOAD_FAST",
-    "LOAD_FAST_BORROW_LOAD_FAST_BORROW", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST", "CALL", "CALL_KW",
-    "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD", "RETURN_VALUE", "RETURN_CONST", "BINARY_OP", "BINARY_ADD",
-    "BINARY_SUBTRACT", "BINARY_MULTIPLY", "BINARY_TRUE_DIVIDE", "BINARY_POWER", "BINARY_MATRIX_MULTIPLY",
-    "BINARY_SUBSCR", "BINARY_SLICE", "BUILD_SLICE", "BUILD_TUPLE", "BUILD_LIST", "UNPACK_SEQUENCE", "UNARY_NEGATIVE",
+_PLAIN = {
+    "Return(value)", "Assign(targets,value,type_comment)", "AnnAssign(target,annotation,value,simple)", "Expr(value)",
+    "NamedExpr(target,value)", "Pass()", "Call(func,args,keywords)", "keyword(arg,value)", "Attribute(value,attr,ctx)",
+    "Subscript(value,slice,ctx)", "Slice(lower,upper,step)", "Name(id,ctx)", "Constant(value,kind)", "Tuple(elts,ctx)",
+    "List(elts,ctx)", "BinOp(left,op,right)", "UnaryOp(op,operand)", "USub()",
 }  # fmt: skip
-"""Of CPython 3.10 to 3.14. What a later one adds is refused until somebody has looked at it."""
+"""Classes of ast with their fields: one that gains a field in a later Python may mean something else there."""
 
+_BRANCHES = (
+    ast.If, ast.IfExp, ast.BoolOp, ast.Assert, ast.Match, ast.Try, ast.For, ast.AsyncFor, ast.While, ast.ListComp,
+    ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 _CONSTANTS = (bool, int, float, str, type(None), torch.dtype)
 _FOREIGN_ARGUMENTS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
@@ -60,48 +66,75 @@ def reads(module: nn.Module, name: str) -> Reads:
         raise Inexact(f"its {name} takes more than positional arguments without defaults")
     if not code.co_argcount:
         raise Inexact(f"its {name} does not take self")
+    written = source(code)
+    if written is None:
+        raise Inexact("its source is not to be had or is not what runs")
+    chains = [chain for statement in written.body for chain in _chains(statement, code)]
+    if code.co_freevars or code.co_cellvars:
+        raise Inexact("it uses variables of another function, or super()")
     found = Reads()
-    for chain in _chains(code):
-        if chain[0] is _SELF:
+    for chain in chains:
+        if chain[0] == code.co_varnames[0]:
             _read_self(module, chain[1:], found)
-        else:
+        elif chain[0] not in code.co_varnames:
             _read_global(function.__globals__, chain, found)
     return found
 
 
-_SELF = "<self>"
+@cache
+def source(code: CodeType) -> ast.FunctionDef | None:
+    """The function as it is written where the code comes from, if that compiles to this very code."""
+    try:
+        tree, codes = _compiled("".join(inspect.findsource(code)[0]))
+    except (OSError, TypeError, ValueError, SyntaxError):  # no file, as of exec(), or one that is being edited
+        return None
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and code in codes]
+    first = code.co_firstlineno
+    return next((f for f in functions if first in {f.lineno, *(node.lineno for node in f.decorator_list)}), None)
 
 
-def _chains(code: CodeType) -> list[list[str]]:
-    """[_SELF or a global's name, attribute, attribute ...], each as it is written in the code."""
-    self_name = code.co_varnames[0]
-    chains: list[list[str]] = []
-    growing = False  # whether the top of the stack is what the last chain leads to
-    for step in dis.get_instructions(code):
-        operation = step.opname
-        if operation not in _ALLOWED or (operation == "BINARY_OP" and step.argrepr.endswith("=")):
-            jumps = "JUMP" in operation or "ITER" in operation
-            raise Inexact(f"its code {'branches or loops' if jumps else f'is not plain: {operation}'}")
-        if operation == "PUSH_NULL":  # 3.13 puts it between the loading of a function and that of its arguments
-            continue
-        if operation in ("LOAD_ATTR", "LOAD_METHOD"):
-            if growing:
-                chains[-1].append(step.argval)
-            continue
-        growing = False
-        if operation == "LOAD_GLOBAL":
-            chains.append([step.argval])
-            growing = True
-        elif "_FAST" in operation:
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            stores = operation.count("STORE_FAST")
-            if self_name in names[:stores]:
-                raise Inexact("it assigns to self")
-            for loaded in names[stores:]:
-                if loaded == self_name:
-                    chains.append([_SELF])
-            growing = stores < len(names) and names[-1] == self_name
-    return chains
+@lru_cache(maxsize=4)  # modules of a model come from few files
+def _compiled(text: str) -> tuple[ast.Module, list[CodeType]]:
+    """A whole file, because its imports change the code of its methods."""
+    tree = ast.parse(text)
+    codes = [compile(tree, "", "exec", dont_inherit=True)]
+    for code in codes:
+        codes += (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return tree, codes
+
+
+def _chains(node: ast.AST, code: CodeType) -> Iterator[list[str]]:
+    """[name, attribute, attribute ...] of each name that is read, as it is written."""
+    _check(node)
+    chain: list[str] = []
+    root = node
+    while isinstance(root, ast.Attribute):
+        chain, root = [_mangled(root.attr, code), *chain], root.value
+    if not isinstance(root, ast.Name):
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(node, ast.AnnAssign) or child is not node.annotation:  # which does not run
+                yield from _chains(child, code)
+    elif isinstance(root.ctx, ast.Load):
+        yield [_mangled(root.id, code), *chain]
+    elif root.id == code.co_varnames[0]:
+        raise Inexact("it assigns to self")
+
+
+def _check(node: ast.AST) -> None:
+    name = type(node).__name__
+    if isinstance(node, _BRANCHES):
+        raise Inexact("its code branches or loops")
+    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+        raise Inexact("it writes to an attribute or an item")
+    is_plain = f"{name}({','.join(node._fields)})" in _PLAIN or isinstance(node, (ast.operator, ast.expr_context))
+    if not is_plain or (isinstance(node, ast.keyword) and node.arg is None):  # **options
+        raise Inexact(f"its code is not plain: {name}")
+
+
+def _mangled(name: str, code: CodeType) -> str:
+    """Python's rule for the private names of a class. CPython 3.10 does not tell the class: they are not found then."""
+    owner = f".{getattr(code, 'co_qualname', '')}".split(".")[-2].lstrip("_")
+    return f"_{owner}{name}" if owner and name.startswith("__") and not name.endswith("__") else name
 
 
 def _read_self(module: nn.Module, attributes: list[str], found: Reads) -> None:
