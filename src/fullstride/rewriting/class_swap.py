@@ -36,7 +36,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.CrossEntropyLoss: Rule(cross_entropy.CrossEntropyLoss, cross_entropy.why_not),
     nn.MultiheadAttention: Rule(multihead_attention.MultiheadAttention, multihead_attention.why_not),
 }
-ORDINARY = {LazyHead: nn.Linear, **{rule.fast: ordinary for ordinary, rule in RULES.items()}}
+ORDINARY = {rule.fast: ordinary for ordinary, rule in RULES.items()} | {LazyHead: nn.Linear}
 
 
 @dataclass(frozen=True)
