@@ -177,7 +177,7 @@ def test_changing_the_weight_before_backward_is_noticed():
 def test_the_gradient_of_the_weight_is_handed_over_without_a_copy():
     hidden, weight, _, target = inputs(10, 16, 33)
     loss = linear_cross_entropy(hidden, weight.requires_grad_(), target)
-    address = loss.grad_fn.kept._gradients.dweight.data_ptr()
+    address = loss.grad_fn.kept.dweight.data_ptr()
     loss.backward()
     assert weight.grad.data_ptr() == address
 

@@ -15,7 +15,7 @@ import fullstride
 from fullstride.nn.linear import Linear
 from fullstride.rewriting import lazy_logits, put_back, rewrite, split_weights
 from fullstride.rewriting.lazy_logits import LazyHead, LazyLogits, is_large, lazy_linear, wants_lazy
-from fullstride.rewriting.lazy_tensor import Head, LazyGradient
+from fullstride.rewriting.lazy_tensor import Inputs, LazyGradient
 
 BATCH, LENGTH, FEATURES, CLASSES = 2, 5, 8, 50
 LABELS = torch.randint(0, CLASSES, (BATCH, LENGTH), generator=torch.Generator().manual_seed(1))
@@ -306,6 +306,41 @@ def test_retain_grad_and_autograd_grad_give_the_gradient_of_the_logits():
     torch.testing.assert_close(ours + 0, theirs, rtol=1e-5, atol=1e-7)
 
 
+def gradient_of(logits):
+    """As loss_of(logits).backward() would have it arrive at the logits."""
+    return torch.autograd.grad(loss_of(logits), logits, retain_graph=True)[0]
+
+
+def back_by_a_part(logits, other):
+    logits[:, 1:].backward(gradient_of(logits)[:, 1:])
+
+
+def back_by_another(logits, other):
+    logits.backward(gradient_of(other))
+
+
+def back_by_a_sum(logits, other):
+    logits.backward(gradient_of(logits) + gradient_of(other))
+
+
+def back_twice(logits, other):
+    gradient = gradient_of(logits)
+    logits.backward(gradient, retain_graph=True)
+    logits.backward(gradient + gradient / 2)
+
+
+@pytest.mark.parametrize("back", [back_by_a_part, back_by_another, back_by_a_sum, back_twice])
+def test_a_gradient_by_hand_is_taken_for_what_it_is(back):
+    """A lazy gradient carries that of the weight for all rows of its own logits, and no other."""
+    results = []
+    for head in (F.linear, lazy_linear):
+        leaves = parts()
+        back(head(*leaves), head(leaves[0].flip(0), *leaves[1:]))
+        results.append([leaf.grad for leaf in leaves])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 def test_hooks_of_modules_around_the_head_work():
     class Model(torch.nn.Module):
         def forward(self, *leaves):
@@ -357,7 +392,9 @@ def test_only_what_requires_a_gradient_gets_one(frozen):
     for head in (F.linear, lazy_linear):
         leaves = parts()
         leaves[frozen].requires_grad_(False)
-        loss_of(head(*leaves)[:, 1:].contiguous(), LABELS[:, 1:].contiguous()).backward()
+        logits = head(*leaves)
+        shifted = loss_of(logits[:, 1:].contiguous(), LABELS[:, 1:].contiguous())
+        (shifted + F.cross_entropy(logits[0], LABELS[0])).backward()
         results.append([leaf.grad for leaf in leaves])
     for index, (expected, actual) in enumerate(zip(*results, strict=True)):
         if index == frozen:
@@ -399,7 +436,7 @@ def test_follows_autocast_as_linear_does():
 def test_the_gradient_of_the_weight_is_handed_over_without_a_copy():
     hidden, weight, _ = parts()
     loss = loss_of(lazy_linear(hidden, weight))
-    address = loss.grad_fn.kept._gradients.dweight.data_ptr()
+    address = loss.grad_fn.kept.dweight.data_ptr()
     loss.backward()
     assert weight.grad.data_ptr() == address
 
@@ -438,7 +475,7 @@ def test_a_step_copies_no_weight_when_nobody_kept_the_logits(monkeypatch):
     looked_at = lazy_linear(hidden, weight, bias)
     looked_at.sum()
     gc.collect()
-    monkeypatch.setattr(Head, "keep", lambda head, addresses: pytest.fail("copied a weight"))
+    monkeypatch.setattr(Inputs, "keep", lambda inputs, addresses: pytest.fail("copied a weight"))
     optimizer.step()
 
 

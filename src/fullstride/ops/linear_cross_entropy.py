@@ -13,7 +13,7 @@ tokens only. They have loss 0 and gradient 0, even if hidden is not finite there
 """
 
 import ctypes
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -204,58 +204,52 @@ def dlogits_of(
 
 # ---- autograd ----------------------------------------------------------------------------------------------------
 
-
-class KeptGradients:
-    """The gradients that forward has computed, given away once: autograd then owns them and need not copy.
-
-    A second backward pass over a retained graph computes them anew.
-    """
-
-    def __init__(self, gradients: Gradients | None) -> None:
-        self._gradients = gradients
-
-    def take(
-        self,
-        inputs: tuple[Tensor, Tensor, Tensor | None, Tensor],
-        options: Options,
-        needs: tuple[bool, bool, bool],
-        dloss: Tensor,
-    ) -> Gradients:
-        """Times the incoming gradient. inputs: hidden, weight, bias, target"""
-        if options.reduction == "none":
-            return run(*inputs, options, needs, dloss.float().contiguous())[1]
-        gradients, self._gradients = self._gradients, None
-        if gradients is None:
-            gradients = run(*inputs, options, needs)[1]
-        factor = dloss.item()
-        return gradients if factor == 1 else gradients.times(factor)
+Saved: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor]
+"""hidden, weight, bias, target"""
 
 
-def refuse_create_graph() -> None:
-    """once_differentiable is not enough: it lets pass what depends on the inputs but not on the incoming gradient."""
-    if torch.is_grad_enabled():
+def fused_forward(ctx: Any, inputs: Saved, options: Options, needs: tuple[bool, bool, bool]) -> Tensor:
+    """The loss, for the forward of a Function."""
+    late = options.reduction == "none"
+    loss, gradients = run(*inputs, options, (False, False, False) if late else needs)
+    ctx.save_for_backward(*inputs)
+    ctx.options, ctx.needs, ctx.kept = options, needs, None if late else gradients
+    return loss
+
+
+def fused_backward(ctx: Any, inputs: Saved, dloss: Tensor) -> Gradients:
+    """inputs: ctx.saved_tensors, which torch.utils.checkpoint lets nobody ask for twice"""
+    if torch.is_grad_enabled():  # once_differentiable lets pass what depends on the inputs but not on dloss
         raise RuntimeError(
             "the fused head and loss cannot be differentiated twice, and create_graph=True asks for that; compute the"
             " logits first (logits = logits + 0), then torch's own loss is taken"
         )
+    if ctx.options.reduction == "none":
+        return run(*inputs, ctx.options, ctx.needs, dloss.float().contiguous())[1]
+    gradients, ctx.kept = ctx.kept, None  # given away once: autograd then owns them and need not copy
+    if gradients is None:  # a second pass over a retained graph
+        gradients = run(*inputs, ctx.options, ctx.needs)[1]
+    factor = dloss.item()
+    return gradients if factor == 1 else gradients.times(factor)
 
 
 class LinearCrossEntropyFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, options):  # type: ignore[no-untyped-def]
-        needs = tuple(ctx.needs_input_grad[:3])
-        late = options.reduction == "none"
-        loss, gradients = run(hidden, weight, bias, target, options, (False, False, False) if late else needs)
-        ctx.save_for_backward(hidden, weight, bias, target)
-        ctx.kept = KeptGradients(None if late else gradients)
-        ctx.options, ctx.needs = options, needs
-        return loss
+        return fused_forward(ctx, (hidden, weight, bias, target), options, tuple(ctx.needs_input_grad[:3]))
 
     @staticmethod
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
-        refuse_create_graph()
         # Autograd rounds an fp32 gradient to the dtype of its tensor, unless that one's grad_dtype allows fp32.
-        return *ctx.kept.take(ctx.saved_tensors, ctx.options, ctx.needs, dloss), None, None
+        return *fused_backward(ctx, ctx.saved_tensors, dloss), None, None
+
+
+def follow_autocast(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As F.linear takes them."""
+    if not torch.is_autocast_enabled("cpu") or not hidden.is_cpu or hidden.dtype is torch.float64:
+        return hidden, weight, bias
+    dtype = torch.get_autocast_dtype("cpu")
+    return hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
 
 
 def linear_cross_entropy(
@@ -273,9 +267,7 @@ def linear_cross_entropy(
     """
     _check(hidden, weight, target, bias, label_smoothing, reduction)
     options = Options(ignore_index, reduction, label_smoothing)
-    if torch.is_autocast_enabled("cpu") and hidden.is_cpu and hidden.dtype is not torch.float64:
-        dtype = torch.get_autocast_dtype("cpu")
-        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    hidden, weight, bias = follow_autocast(hidden, weight, bias)
     if not takes_kernel(hidden, weight, bias) or not target.is_cpu:
         if not torch.compiler.is_compiling():
             _check_range(target, len(weight), ignore_index)

@@ -31,9 +31,9 @@ from ..ops._tensors import needs_grad, takes_kernel
 from ..ops._tied_gradients import give
 from ..ops.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.linear import linear
-from ..ops.linear_cross_entropy import KeptGradients, Options, dlogits_of, refuse_create_graph, run
+from ..ops.linear_cross_entropy import Options, dlogits_of, follow_autocast, fused_backward, fused_forward, logits_of
 from .class_swap import foreign
-from .lazy_tensor import Head, LazyGradient, LazyLogits, Uses, dense
+from .lazy_tensor import FUNCTIONS, Call, Inputs, LazyGradient, LazyLogits, Memory, dense
 
 __all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyHead", "LazyLogits", "install", "is_large", "lazy_linear", "wants_lazy"]
 
@@ -49,63 +49,64 @@ _given_away = WeakTensorKeyDictionary()
 
 class LazyLinearFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias):  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden, weight, bias, past):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(hidden, weight)
-        head = Head(weight, bias, ctx.needs_input_grad)
-        like = hidden.new_empty((*hidden.shape[:-1], len(weight)), device="meta")
-        return LazyLogits.make(head, like, hidden.detach(), hidden.dim() - 1)
+        ctx.call = Call(ctx.needs_input_grad[:3])
+        form = hidden.new_empty((*hidden.shape[:-1], len(weight)), device="meta")
+        inputs = Inputs(hidden, weight, bias, ctx.call)
+
+        def fill() -> Tensor:
+            rows, weight, bias = inputs.get()
+            past.num_computed += 1
+            return logits_of(rows.reshape(-1, rows.shape[-1]), weight, bias).view(form.shape)
+
+        return LazyLogits(form, (hidden.detach(),), hidden.dim() - 1, Memory(inputs, fill))
 
     @staticmethod
     def backward(ctx, dlogits):  # type: ignore[no-untyped-def]
         hidden, weight = ctx.saved_tensors
         if isinstance(dlogits, LazyGradient):
-            dweight = dlogits.dweight
-            if not dlogits.is_computed() and dweight not in _given_away:  # or somebody may have changed the values
-                dhidden = None if dlogits.rows is None else dlogits.rows.movedim(dlogits.classes_at, -1)
+            dhidden, dweight, dbias = (None if x.is_meta else x for x in dlogits.parts)
+            is_ours = dlogits.memory.inputs.call is ctx.call
+            if is_ours and not dlogits.is_computed() and dweight not in _given_away:  # or values or parts have changed
                 if dweight is not None and give(ctx.next_functions[1][0], dweight):
                     _given_away[dweight] = True
                     dweight = None
-                return dhidden, dweight, dlogits.dbias
+                return dhidden, dweight, dbias, None
             dlogits = dlogits.computed()
         dlogits = dlogits.to(hidden.dtype).reshape(-1, len(weight))
         rows = hidden.reshape(-1, hidden.shape[-1])
         times = torch.mm if torch.is_grad_enabled() else product  # with create_graph=True this is differentiated, too
-        dhidden = dweight = dbias = None
-        if ctx.needs_input_grad[0]:
-            dhidden = times(dlogits, weight).view(hidden.shape)
-        if ctx.needs_input_grad[1]:
-            dweight = times(dlogits.t(), rows)
-        if ctx.needs_input_grad[2]:
-            dbias = dlogits.sum(0, dtype=torch.float32)
-        return dhidden, dweight, dbias
+        dhidden = times(dlogits, weight).view(hidden.shape) if ctx.needs_input_grad[0] else None
+        dweight = times(dlogits.t(), rows) if ctx.needs_input_grad[1] else None
+        dbias = dlogits.sum(0, dtype=torch.float32) if ctx.needs_input_grad[2] else None
+        return dhidden, dweight, dbias, None
 
 
 class LazyCrossEntropyFunction(torch.autograd.Function):
-    """The loss of lazy logits [rows, classes]; rows, weight and bias are what those are made of."""
+    """ops.linear_cross_entropy, with the logits [rows, classes] in the graph in place of what they are made of."""
 
     @staticmethod
-    def forward(ctx, logits, rows, weight, bias, target, options, needs):  # type: ignore[no-untyped-def]
-        nothing = (False, False, False)
-        ctx.needs = needs if ctx.needs_input_grad[0] else nothing
-        late = options.reduction == "none"
-        loss, gradients = run(rows, weight, bias, target, options, nothing if late else ctx.needs)
-        ctx.save_for_backward(rows, weight, bias, target)
-        ctx.kept = KeptGradients(None if late else gradients)
-        ctx.options, ctx.dtype = options, logits.dtype
-        return loss
+    def forward(ctx, logits, target, options):  # type: ignore[no-untyped-def]
+        inputs = logits.memory.inputs
+        _, weight, bias = inputs.get()
+        ctx.call, ctx.dtype = inputs.call, logits.dtype
+        needs = inputs.call.needs if ctx.needs_input_grad[0] else (False, False, False)
+        return fused_forward(ctx, (logits.parts[0], weight, bias, target), options, needs)
 
     @staticmethod
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
-        refuse_create_graph()
-        rows, weight, bias, target = ctx.saved_tensors
-        gradients = ctx.kept.take((rows, weight, bias, target), ctx.options, ctx.needs, dloss)
-        head, options, dtype = Head(weight, bias, ctx.needs), ctx.options, ctx.dtype
+        rows, weight, bias, target = saved = ctx.saved_tensors
+        gradients = fused_backward(ctx, saved, dloss)
+        inputs, options, dtype = Inputs(rows, weight, bias, ctx.call), ctx.options, ctx.dtype
 
-        def compute() -> Tensor:
-            return dlogits_of(rows, *head.get(), target, options, dloss).to(dtype)
+        def fill() -> Tensor:
+            return dlogits_of(*inputs.get(), target, options, dloss).to(dtype)
 
-        like = rows.new_empty((len(rows), len(weight)), dtype=dtype, device="meta")
-        return LazyGradient.make(like, gradients, 1, compute), None, None, None, None, None, None
+        sizes = (rows.shape, (), ())  # the rows follow views, even if nobody wants them
+        form = rows.new_empty((len(rows), len(weight)), dtype=dtype, device="meta")
+        parts = (rows.new_empty(n, device="meta") if x is None else x for n, x in zip(sizes, gradients, strict=True))
+        return LazyGradient(form, tuple(parts), 1, Memory(inputs, fill)), None, None
 
 
 def _cross_entropy(
@@ -126,33 +127,25 @@ def _cross_entropy(
     at = min(1, input.dim() - 1)  # where torch has the classes
     if input.classes_at != at or target.shape != input.shape[:at] + input.shape[at + 1 :]:
         return NotImplemented
-    if not 0 <= label_smoothing <= 1 or reduction not in REDUCTIONS or not takes_kernel(input.rows):
+    if not 0 <= label_smoothing <= 1 or reduction not in REDUCTIONS or not takes_kernel(*input.parts):
         return NotImplemented
     logits, labels = input.movedim(at, -1).reshape(-1, input.shape[at]), target.reshape(-1)
     if not isinstance(logits, LazyLogits) or input.is_computed():
         loss = cross_entropy(dense(logits), labels, ignore_index, label_smoothing, reduction)
     else:
-        options = Options(ignore_index, reduction, label_smoothing)
-        head = logits.head
-        loss = LazyCrossEntropyFunction.apply(logits, logits.rows, *head.get(), labels, options, head.needs)
+        loss = LazyCrossEntropyFunction.apply(logits, labels, Options(ignore_index, reduction, label_smoothing))
     return loss.view(target.shape) if reduction == "none" else loss
 
 
-LazyLogits.functions = {F.cross_entropy: _cross_entropy}
+FUNCTIONS[F.cross_entropy] = _cross_entropy
 
 
 @dataclass
 class _Past:
-    """What became of the lazy logits of a weight."""
+    """What became of the logits of a weight."""
 
     num_made: int = 0
     num_computed: int = 0
-    last: Uses | None = None
-
-    def add(self, uses: Uses) -> None:
-        self.num_made += 1
-        self.num_computed += self.last is not None and self.last.num_computed > 0
-        self.last = uses
 
 
 _pasts = WeakTensorKeyDictionary()
@@ -163,14 +156,11 @@ def lazy_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     if not needs_grad(hidden, weight, bias):
         return linear(hidden, weight, bias)
     past = _pasts.setdefault(weight, _Past())
-    if torch.is_autocast_enabled("cpu") and hidden.is_cpu and hidden.dtype is not torch.float64:
-        dtype = torch.get_autocast_dtype("cpu")
-        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+    hidden, weight, bias = follow_autocast(hidden, weight, bias)
     if not takes_kernel(hidden, weight, bias):
         return linear(hidden, weight, bias)
-    logits = LazyLinearFunction.apply(hidden, weight, bias)
-    past.add(logits.head.uses)
-    return logits
+    past.num_made += 1
+    return LazyLinearFunction.apply(hidden, weight, bias, past)
 
 
 # ---- the head ----------------------------------------------------------------------------------------------------
@@ -215,7 +205,7 @@ def wants_lazy(module: torch.nn.Linear, x: Tensor) -> bool:
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return False
     past = _pasts.get(module.weight)
-    return past is None or past.num_computed < 3 or 2 * past.num_computed < past.num_made
+    return past is None or past.num_computed < 4 or 2 * past.num_computed < past.num_made
 
 
 def install() -> Callable[[], None]:
@@ -224,8 +214,8 @@ def install() -> Callable[[], None]:
 
 
 def _keep_weights(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    heads = [head for head in Head.alive if head.uses.num_computed < head.uses.num_made]
-    if heads:
+    waiting = [memory for memory in Memory.alive if memory.values is None]
+    if waiting:
         addresses = {p.data_ptr() for group in optimizer.param_groups for p in group["params"]}
-        for head in heads:
-            head.keep(addresses)
+        for memory in waiting:
+            memory.inputs.keep(addresses)

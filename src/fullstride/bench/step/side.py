@@ -65,7 +65,8 @@ class Training:
         if config.get("fullstride"):
             import fullstride
 
-            options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads} | work.options
+            options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads}
+            options |= work.options | config.get("options", {})
             model, optimizer = fullstride.prepare(model, optimizer, **options)
             self.clip = None  # the optimizer does
             explanation = fullstride.explain(model)
