@@ -50,9 +50,8 @@ def load_all(root: Path = ROOT) -> list[File]:
     for path in sorted((root / FOLDER).glob("*/*.json")):
         content = json.loads(path.read_text())
         if content.get("suite") != path.stem or not isinstance(content.get("parts"), list):
-            raise ValueError(
-                f"{path.relative_to(root)}: expected suite {path.stem!r} with a list of parts; take it anew by make bench"
-            )
+            told = f"expected suite {path.stem!r} with a list of parts, got something else"
+            raise ValueError(f"{path.relative_to(root)}: {told}; take it anew by make bench")
         found.append(File(path.parent.name, path.stem, content["parts"]))
     return found
 

@@ -1,6 +1,7 @@
 """Where, when and on what a measurement was taken: without it a figure cannot be compared with another."""
 
 import os
+import platform
 import re
 import time
 from typing import Any
@@ -21,6 +22,7 @@ def conditions(heap: memory.Heap | None = None) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),  # of the last minute: well above 0, others were measured too
         "isa": _native.isa(),
         "torch": torch.__version__,
+        "python": platform.python_version(),
         "heap": "as it comes" if heap is None else ("kept: " if heap.kept else "not kept: ") + heap.note,
         "commit": _source.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
