@@ -25,7 +25,7 @@ BLOCK = re.compile(r"(<!-- begin: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL
 _INDEX_HEAD = """\
 # Results
 
-Written by `make performance`; `make bench` takes results anew. One file a kind of CPU and suite, one line here a command.
+Written by `make performance`; `make bench` takes results anew. One file a kind of CPU and suite, one line a command.
 "stale" is of the day when this page was written: run `make performance` to see it for your tree. A commit "with
 changes" is of a tree that nobody can have again: take such results anew before you trust a time.
 """

@@ -52,7 +52,7 @@ _KERNEL_BASE = ("csrc/simd", "csrc/kernel.h", "csrc/threads.cc", "src/fullstride
 _OPTIMIZER = ("csrc/optimizer", "src/fullstride/ops/_optimizer.py", "src/fullstride/ops/_formats.py")
 _PRODUCTS = ("csrc/gemm", "src/fullstride/ops/gemm.py", "src/fullstride/ops/_products.py", "src/fullstride/backends")
 _NORMS = ("csrc/kernels/norm.h", "src/fullstride/ops/_norms.py")
-# Beside csrc/kernels/<op>.cc and src/fullstride/ops/<op>.py, which every op has or could have.
+# Beside the files named after the op.
 _BESIDE = {
     "adam": (*_OPTIMIZER, "src/fullstride/optim/adamw.py", "src/fullstride/optim/_base.py"),
     "attention": ("csrc/attention", "csrc/gemm"),
@@ -82,7 +82,8 @@ _OF_SUITE = {
 
 def own_sources(op: str) -> tuple[str, ...]:
     """Files without which there is no such op."""
-    return (f"csrc/kernels/{op}.cc", f"csrc/optimizer/{op}.cc", f"src/fullstride/ops/{op}.py")
+    folders = ("attention", "gemm", "kernels", "optimizer")
+    return (*(f"csrc/{folder}/{op}.cc" for folder in folders), f"src/fullstride/ops/{op}.py")
 
 
 def sources(suite: str, part: dict[str, Any]) -> dict[str, tuple[str, ...]]:
