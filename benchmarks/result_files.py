@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path("benchmarks") / "results"  # in a checkout
 # What every part records, in this order. load: of the last minute before; at the end our own threads are part of it.
 CONDITIONS = (
-    "cpu", "usable_cores", "threads", "isa", "torch", "python", "heap", "commit", "date",
+    "cpu", "usable_cores", "threads", "isa", "best_isa", "torch", "python", "heap", "commit", "date",
     "load", "load_at_end", "cores_used_by_others",
 )  # fmt: skip
 _CHANGED = "-changed"  # how fullstride._source ends the commit of a tree with uncommitted changes
@@ -80,7 +80,8 @@ def part(command: str, found: Mapping[str, Any], **conditions: Any) -> dict[str,
 
 def machine_of(conditions: Mapping[str, Any]) -> str:
     """Name of the folder. The instructions belong to it: a hypervisor may hide what the CPU's name promises."""
-    return re.sub(r"[^a-z0-9_]+", "-", f"{conditions['cpu']} {conditions['isa']}".lower()).strip("-")
+    isa = conditions.get("best_isa") or conditions["isa"]  # older results did not record the former
+    return re.sub(r"[^a-z0-9_]+", "-", f"{conditions['cpu']} {isa}".lower()).strip("-")
 
 
 def of_changed_tree(part: Mapping[str, Any]) -> bool:

@@ -25,6 +25,9 @@ from .result_files import ROOT, File
 from .stale import git
 from .suites import SUITES, Suite
 
+_CHANGES_WHAT_RUNS = tuple(f"FULLSTRIDE_{name}" for name in ("HEAP", "ISA", "LIBRARY", "NATIVE", "PRECISION"))
+_QUIET = 0.2  # cores that the system and its services may use
+
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT, known: dict[str, Suite] = SUITES) -> None:
     parser = argparse.ArgumentParser(prog="take", description="Takes results anew on this machine.")
@@ -42,6 +45,9 @@ def take(names: Sequence[str], root: Path, known: dict[str, Suite]) -> None:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"expected names of suites, got {', '.join(unknown)}; there are: {', '.join(known)}")
+    chosen = [name for name in _CHANGES_WHAT_RUNS if name in os.environ]
+    if chosen:
+        raise ValueError(f"expected Fullstride as it comes, got {', '.join(chosen)} set; unset and run this again")
     commit = check_clean(root)
     taken: list[File] = []
     try:
@@ -75,7 +81,7 @@ def _suite(name: str, suite: Suite, root: Path, commit: str) -> File:
     machines = {result_files.machine_of(part["conditions"]) for part in parts}
     if len(machines) != 1:
         told = f"expected one kind of machine, got {', '.join(sorted(machines))}"
-        raise ValueError(f"suite {name}: {told}; unset FULLSTRIDE_ISA and run this again")
+        raise ValueError(f"suite {name}: {told}; take the whole suite on one machine")
     return File(machines.pop(), name, parts)
 
 
@@ -95,6 +101,8 @@ def _part(command: Sequence[str], root: Path, commit: str) -> dict[str, Any]:
             " run from its own .venv"
         )
     others = None if before is None or after is None else round(_others(before, after), 2)
+    if others is not None and others > _QUIET:
+        print(f"note: others used {others} cores meanwhile: these figures are of a busy machine")
     load = round(os.getloadavg()[0], 1)
     return result_files.part(told, found, load_at_end=load, cores_used_by_others=others)
 

@@ -18,8 +18,10 @@ SUITES = {"kernels": Suite("kernels", (("measure",),)), "slow": Suite("slow", ((
 
 
 @pytest.fixture
-def clone(repository):
+def clone(repository, monkeypatch):
     """A repository whose suites are quick."""
+    for name in take._CHANGES_WHAT_RUNS:
+        monkeypatch.delenv(name, raising=False)
 
     def program(suffix="", **conditions):
         found = {"conditions": CONDITIONS | conditions, "results": [kernel("glu")]}
@@ -83,6 +85,18 @@ def test_a_new_file_is_refused(clone, capsys):
 def test_a_folder_without_git_is_refused(clone, capsys, tmp_path_factory):
     clone.root = tmp_path_factory.mktemp("plain")
     assert "expected a git clone with a commit, got none" in error_of(clone, capsys)
+
+
+def test_a_chosen_variant_is_refused(clone, capsys, monkeypatch):
+    monkeypatch.setenv("FULLSTRIDE_ISA", "avx2")
+    expected = "take: expected Fullstride as it comes, got FULLSTRIDE_ISA set; unset and run this again"
+    assert error_of(clone, capsys) == expected
+
+
+def test_the_folder_is_of_the_best_instructions_the_machine_has(clone):
+    clone.program(isa="avx512_bf16", best_isa="amx")
+    run(clone)
+    assert (clone.root / "benchmarks" / "results" / "some-cpu-amx" / "kernels.json").exists()
 
 
 def test_an_unknown_suite_is_one_line(clone, capsys):
