@@ -2,8 +2,8 @@
 
 A measured figure is a number with a unit of measurement: 2.37x, [2.32..2.42], 150 ms, 61 %, 1014 MiB, 12 minutes. In a
 block that render.py wrote it must be in a file of results, to the digits shown. Elsewhere it must be one that a block
-of the same document shows: prose may repeat what a table says, and nothing more. Text between `<!-- by hand: ... -->`
-and `<!-- end by hand -->` is left out; it has to name the command, the date and the commit instead.
+of the same document shows: prose may repeat what a table says, and nothing more. Text between `<!-- by hand -->` and
+`<!-- end by hand -->` is left out; it has to name the command, the date and the commit instead.
 """
 
 import re
@@ -29,8 +29,8 @@ _UNITS = {
 }
 _FIGURE = re.compile(f"({_NUMBER})(?:" + "|".join(f"({pattern})" for pattern in _UNITS.values()) + ")")
 _RANGE = re.compile(r"\[(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)\]")
-_BY_HAND = re.compile(r"<!-- by hand: (.*?) -->.*?<!-- end by hand -->", re.DOTALL)
-_SOURCE = re.compile(r"(?=.*\d{4}-\d\d-\d\d)(?=.*commit )", re.DOTALL)  # what a part written by hand has to name
+_BY_HAND = re.compile(r"<!-- by hand -->(.*?)<!-- end by hand -->", re.DOTALL)
+_SOURCE = re.compile(r"(?=.*`[^`]+`)(?=.*\d{4}-\d\d-\d\d)(?=.*commit [0-9a-f]{7})", re.DOTALL)
 
 
 class Figure(NamedTuple):
@@ -60,7 +60,8 @@ def problems(text: str, files: list[File]) -> list[str]:
                 found.append(f"{figure.text}, in block {match[2]!r}: no result file holds it; run make performance")
     for match in _BY_HAND.finditer(text):
         if not _SOURCE.search(match[1]):
-            found.append(f"by hand: {match[1]!r}: expected the command, a date such as 2026-11-17 and a commit")
+            start = match[1].strip()[:40]
+            found.append(f"by hand, {start!r}: expected a `command`, a date such as 2026-11-17 and 'commit 0123abc'")
     for figure in find(_BY_HAND.sub("", BLOCK.sub("", text))):
         if (float(figure.number), figure.unit) not in shown:
             found.append(f"{figure.text}: no table of this document shows it; leave it out, or take it and render it")

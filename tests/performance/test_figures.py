@@ -57,7 +57,7 @@ def test_more_digits_than_the_result_has_are_found():
 
 
 def test_parts_by_hand_are_left_out_if_they_say_where_they_come_from():
-    part = "<!-- by hand: {} -->\n9.9x\n<!-- end by hand -->\n"
-    assert figures.problems(README + part.format("python -m x, 2026-11-17, commit abc"), FILES) == []
-    [problem] = figures.problems(README + part.format("I remember it"), FILES)
-    assert "expected the command, a date such as 2026-11-17 and a commit" in problem
+    part = "<!-- by hand -->\n9.9x, by {}.\n<!-- end by hand -->\n"
+    assert figures.problems(README + part.format("`python -m x`, 2026-11-17, commit 0123abc"), FILES) == []
+    [problem] = figures.problems(README + part.format("heart"), FILES)
+    assert "expected a `command`, a date such as 2026-11-17 and 'commit 0123abc'" in problem
