@@ -1,5 +1,5 @@
 import pytest
-from benchmarks import figures, render
+from benchmarks import figures, render, tables
 
 from .made_up import step, steps
 
@@ -32,9 +32,18 @@ def test_prose_may_repeat_what_a_table_shows():
     assert figures.problems(README.replace("Fast.", "Up to 2.37x."), FILES) == []
 
 
-def test_a_changed_figure_of_a_table_is_found():
-    [problem] = figures.problems(README.replace("2.37x", "2.73x"), FILES)
-    assert problem.startswith("2.73x, in block 'gain': no result file holds it")
+@pytest.mark.parametrize("other", ["2.73x", "1.85x"], ids=["of no result", "of another place in the results"])
+def test_a_changed_figure_of_a_table_is_found(other):
+    [problem] = figures.problems(README.replace("2.37x", other), FILES)
+    assert problem.startswith(f"{other}, in block 'gain': no result file holds it")
+
+
+def test_a_figure_that_the_renderer_makes_up_is_found(monkeypatch):
+    monkeypatch.setattr(tables, "gain", lambda files: ["| 9.87x |"])
+    text = render.rendered(README, FILES)
+    assert figures.problems(text, FILES) == [
+        "9.87x, in block 'gain': no result file holds it; run make performance",
+    ]
 
 
 @pytest.mark.parametrize(
