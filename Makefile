@@ -66,7 +66,7 @@ test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian
 test-amx: test-native  ## the ops that multiply, in Python, with the CPU's matrix unit emulated (needs AVX512-BF16)
 	LD_PRELOAD="$(CURDIR)/build/tests/csrc/tests/libemulate_amx.so" FULLSTRIDE_ISA=amx OMP_WAIT_POLICY=passive $(BIN)/python -m pytest tests/ops/test_gemm.py tests/ops/test_linear.py tests/ops/test_attention.py tests/ops/test_linear_cross_entropy.py
 
-bench: setup    ## take the results of this CPU anew, into benchmarks/results (an hour; SUITES="kernels ..." for some)
+bench: setup    ## take the results of this CPU anew, into benchmarks/results (takes long; SUITES="kernels ..." for some)
 	$(BIN)/python -m benchmarks.take $(SUITES)
 
 performance:    ## write docs/performance.md and the tables of README.md from the results, name those that are stale
