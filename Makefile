@@ -6,12 +6,11 @@ NATIVE := CMakeLists.txt pyproject.toml $(wildcard csrc/*.h csrc/*.cc csrc/[!t]*
 CMAKE_TESTS = $(BIN)/cmake -S . -G "Unix Makefiles" -DFULLSTRIDE_TESTS=ON -DFULLSTRIDE_REQUIRE_COMPILER=ON -DCMAKE_RULE_MESSAGES=OFF
 CTEST = OMP_WAIT_POLICY=passive $(BIN)/ctest --output-on-failure -j $(JOBS)
 JOBS := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
-RESULTS = benchmarks/results/$(shell $(BIN)/python -m fullstride.bench.conditions)
 export HF_HUB_OFFLINE := 1
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 test-amx bench clean
+.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 test-amx bench performance clean
 help:           ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -67,11 +66,11 @@ test-avx512: setup  ## the same on an emulated CPU with AVX-512 and BF16 (Debian
 test-amx: test-native  ## the ops that multiply, in Python, with the CPU's matrix unit emulated (needs AVX512-BF16)
 	LD_PRELOAD="$(CURDIR)/build/tests/csrc/tests/libemulate_amx.so" FULLSTRIDE_ISA=amx OMP_WAIT_POLICY=passive $(BIN)/python -m pytest tests/ops/test_gemm.py tests/ops/test_linear.py tests/ops/test_attention.py tests/ops/test_linear_cross_entropy.py
 
-bench: setup    ## every kernel and a training step against torch, into a folder of benchmarks/results named after this CPU
-	mkdir -p $(RESULTS)
-	for model in mlp llama bert; do $(BIN)/fullstride bench step --model $$model --json $(RESULTS)/step_$$model.json || exit 1; done
-	$(BIN)/fullstride bench kernels --json $(RESULTS)/kernels.json
-	$(BIN)/fullstride bench kernels --keep-heap --json $(RESULTS)/kernels_heap_kept.json
+bench: setup    ## take the results of this CPU anew, into benchmarks/results (takes long; SUITES="kernels ..." for some)
+	$(BIN)/python -m benchmarks.take $(SUITES)
+
+performance:    ## write docs/performance.md and the tables of README.md from the results, name those that are stale
+	$(PYTHON) -m benchmarks.render
 
 clean:          ## what make made
 	rm -rf $(VENV) build dist

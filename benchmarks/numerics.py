@@ -1,8 +1,8 @@
-"""The error measurements of docs/numerics.md, as figures in benchmarks/numerics.json and as pictures in docs/images.
+"""The error measurements of docs/numerics.md, as suite numerics of benchmarks/results and as pictures in docs/images.
 
-    python -m benchmarks.numerics                 measures all and draws
-    python -m benchmarks.numerics weights draw    only these parts; the rest of the JSON stays
-    python -m benchmarks.numerics draw            the pictures anew; the only part that needs matplotlib
+    python -m benchmarks.numerics                        takes the suite anew and draws
+    python -m benchmarks.numerics weights --json FILE    one part
+    python -m benchmarks.numerics draw                   the pictures anew; the only part that needs matplotlib
 
 Errors are taken against the same computation in fp64. Everything is a function of fixed seeds and runs in one thread,
 so it can be repeated; the text of the training run is the source of Python's standard library, which differs a little
@@ -26,9 +26,9 @@ from fullstride.bench.conditions import conditions
 from fullstride.ops import _formats as formats
 from fullstride.ops.convert import merge, split
 
+from . import result_files, take
 from .numerics_training import FORMATS, SEEDS, curve
 
-RESULTS = Path(__file__).parent / "numerics.json"
 BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 Series = dict[str, list[float]]
 
@@ -218,20 +218,24 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, "draw"], help="all by default")
-    wanted = parser.parse_args().parts or [*PARTS, "draw"]
-    torch.set_num_threads(1)
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for name in wanted:
-        if name != "draw":
-            print(name, flush=True)
-            results[name] = {"conditions": conditions(), **rounded(PARTS[name]())}
-            lines = [f"{json.dumps(part)}: {json.dumps(result)}" for part, result in results.items()]
-            RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    if "draw" in wanted:
-        from .numerics_plots import draw
+    parser.add_argument("part", nargs="?", choices=[*PARTS, "draw"], help="all by default")
+    parser.add_argument("--json", type=Path, help="where the part is written")
+    options = parser.parse_args()
+    if options.part is None:
+        take.main(["numerics"])
+    elif options.part != "draw":
+        torch.set_num_threads(1)
+        found = {"conditions": conditions(), "name": options.part, **rounded(PARTS[options.part]())}
+        if options.json:
+            options.json.write_text(json.dumps(found) + "\n")
+        return
+    from .numerics_plots import draw
 
-        draw(results, Path(__file__).parent.parent / "docs" / "images")
+    files = [file for file in result_files.load_all() if file.suite == "numerics"]
+    if not files:
+        raise SystemExit("numerics: expected a file of results, got none; run python -m benchmarks.numerics first")
+    newest = max(files, key=lambda file: max(str(part["conditions"]["date"]) for part in file.parts))
+    draw({part["name"]: part for part in newest.parts}, result_files.ROOT / "docs" / "images")
 
 
 def rounded(value: Any) -> Any:

@@ -1,14 +1,18 @@
 """Where threads begin to pay, and where LayerNorm's two-pass statistics do.
 
-    python benchmarks/thresholds.py > benchmarks/thresholds.md
+    python -m benchmarks.take thresholds && make performance    # writes benchmarks/thresholds.md
 
 For each kernel: sizes from 2^9 to 2^20 elements, one thread against all of them in turns, median of the ratios. The
 break-even is the smallest size from which on all threads win by 5 %. n / grain threads are used, so a kernel's grain is
 half of it on two cores. The constants in csrc are these figures, rounded to a power of two.
 """
 
+import argparse
+import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +31,8 @@ from fullstride.ops.layer_norm import layer_norm
 from fullstride.ops.rms_norm import rms_norm
 from fullstride.ops.rope import rope, rope_tables
 from fullstride.ops.softmax import softmax
+
+from .tables import thresholds
 
 ONE_THREAD, ALL_THREADS = 1 << 40, 1
 SIZES = [1 << k for k in range(9, 21)]
@@ -107,21 +113,21 @@ def welford_against_two_pass(cols: int) -> float:
 
 
 def main() -> None:
-    facts = conditions()
-    print("# Thresholds\n\nMade by `benchmarks/thresholds.py`:", ", ".join(f"{k} {v}" for k, v in facts.items()), "\n")
-    print("## One thread or all: speed of all threads over one, by number of elements\n")
-    print("| kernel | " + " | ".join(f"2^{n.bit_length() - 1}" for n in SIZES) + " | break-even | grain |")
-    print("|---" * (len(SIZES) + 3) + "|")
+    parser = argparse.ArgumentParser(description="From how many elements on threads help.")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, Any] = {"conditions": conditions(), "sizes": SIZES, "kernels": [], "spread": None}
     with torch.no_grad():
         for name, ratios in speedups(SIZES).items():
             even = break_even(SIZES, ratios)
-            cells = [f"{ratio:.2f}" for ratio in ratios]
-            print("|", " | ".join([name, *cells, str(even), str(even and even // torch.get_num_threads())]), "|")
-        print("\n## LayerNorm: speed of two passes over Welford's one, by number of columns, bf16\n")
-        widths = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 32]
+            grain = even and even // torch.get_num_threads()
+            found["kernels"].append({"kernel": name, "ratios": ratios, "break_even": even, "grain": grain})
         torch.set_num_threads(1)
-        print("| columns | " + " | ".join(map(str, widths)) + " |\n" + "|---" * (len(widths) + 1) + "|")
-        print("| ratio | " + " | ".join(f"{welford_against_two_pass(cols):.2f}" for cols in widths) + " |")
+        columns = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 32]
+        found["layer_norm"] = {"columns": columns, "ratios": [welford_against_two_pass(cols) for cols in columns]}
+    print("\n".join(thresholds(found)))
+    if options.json:
+        options.json.write_text(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

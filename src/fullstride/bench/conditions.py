@@ -1,6 +1,7 @@
 """Where, when and on what a measurement was taken: without it a figure cannot be compared with another."""
 
 import os
+import platform
 import re
 import time
 from typing import Any
@@ -20,7 +21,9 @@ def conditions(heap: memory.Heap | None = None) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 1),  # of the last minute: well above 0, others were measured too
         "isa": _native.isa(),
+        "best_isa": _best_isa(),
         "torch": torch.__version__,
+        "python": platform.python_version(),
         "heap": "as it comes" if heap is None else ("kept: " if heap.kept else "not kept: ") + heap.note,
         "commit": _source.commit(),
         "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
@@ -34,9 +37,9 @@ def as_text(conditions: dict[str, Any]) -> str:
 
 def folder_name() -> str:
     """Of results from this kind of machine: a hypervisor may hide what the name of the CPU promises."""
-    best = [name for name, able in _native.isas().items() if able][-1:] or ["torch"]
-    return re.sub(r"[^a-z0-9_]+", "-", f"{cpu.describe().model} {best[0]}".lower()).strip("-")
+    return re.sub(r"[^a-z0-9_]+", "-", f"{cpu.describe().model} {_best_isa()}".lower()).strip("-")
 
 
-if __name__ == "__main__":
-    print(folder_name())
+def _best_isa() -> str:
+    """Of this machine; not the one in use where that was chosen, or AMX, which only prepare() takes."""
+    return ([name for name, able in _native.isas().items() if able][-1:] or ["torch"])[0]

@@ -1,0 +1,115 @@
+"""Writes what documents show of the results: `make performance`, or python -m benchmarks.render
+
+A document marks where:
+
+    <!-- begin: steps avx2 -->
+    <!-- end -->
+
+What stands between is replaced by the block of that name (BLOCKS). Then it prints which results are stale. Needs
+neither torch nor a network, and writes the same for the same results.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from . import result_files, stale, tables
+from .result_files import ROOT, File
+from .suites import SUITES
+
+INDEX = Path("benchmarks") / "results" / "README.md"
+DOCUMENTS = (Path("README.md"), Path("docs") / "performance.md", Path("benchmarks") / "thresholds.md")
+BLOCK = re.compile(r"(<!-- begin: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_INDEX_HEAD = """\
+# Results
+
+Written by `make performance`; `make bench` takes results anew. One file a kind of CPU and suite, one line a command.
+"stale" is of the day when this page was written: run `make performance` to see it for your tree. A commit "with
+changes" is of a tree that nobody can have again: take such results anew before you trust a time.
+"""
+Findings = dict[tuple[str, str], list[list[stale.Finding]]]  # machine and suite -> of each part
+
+
+def blocks(files: list[File]) -> dict[str, Callable[[], list[str]]]:
+    """Name of a block -> its lines."""
+    found: dict[str, Callable[[], list[str]]] = {"gain": partial(tables.gain, files)}
+    for isa in tables.KINDS:
+        for name in ("steps", "losses", "trainer", "curves", "profile"):
+            found[f"{name} {isa}"] = partial(getattr(tables, name), files, isa)
+        for name in ("kernels", "kernels_heap_kept"):
+            found[f"{name} {isa}"] = partial(tables.kernels, files, name, isa)
+        thresholds = tables.find(files, "thresholds", isa)
+        if thresholds:
+            found[f"thresholds {isa}"] = partial(tables.thresholds, thresholds.parts[-1])
+    return found
+
+
+def rendered(text: str, files: list[File]) -> str:
+    """The document with its blocks made anew."""
+    known = blocks(files)
+
+    def block(match: re.Match[str]) -> str:
+        begin, name, _, end = match.groups()
+        if name not in known:
+            raise ValueError(f"expected the name of a block, got {name!r}; there are: {', '.join(known)}")
+        return begin + "\n" + "\n".join(known[name]()) + "\n\n" + end
+
+    return BLOCK.sub(block, text)
+
+
+def index(files: list[File], findings: Findings) -> str:
+    """Which file holds what, of which commit and date."""
+    lines = [_INDEX_HEAD, *tables.table(["file", "holds", "command", "commit", "date", "load", "torch", "stale"])]
+    for file in files:
+        for part, found in zip(file.parts, findings[file.machine, file.suite], strict=True):
+            facts = part["conditions"]
+            commit = result_files.commit_of(part)[:7] + " with changes" * result_files.of_changed_tree(part)
+            holds = SUITES[file.suite].holds if file.suite in SUITES else file.suite
+            cells = [
+                f"[{file.machine}/{file.suite}.json]({file.machine}/{file.suite}.json)", holds, f"`{part['command']}`",
+                commit, result_files.date_of(part), f"{facts['load']:g}", str(facts["torch"]), _summary(found),
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _summary(found: list[stale.Finding]) -> str:
+    """In a word, and of what, where only a few of many are stale."""
+    words = {finding.what: finding.state.partition(":")[0] or "no" for finding in found}
+    kinds = sorted(set(words.values()))
+    if len(kinds) == 1:
+        return {"stale": "yes"}.get(kinds[0], kinds[0])
+    parts = []
+    for kind in kinds:
+        names = [what for what, word in words.items() if word == kind]
+        parts.append(f"{kind}: {', '.join(names)}" if len(names) <= 3 else f"{kind}: {len(names)} of {len(words)}")
+    return "; ".join(parts)
+
+
+def main(root: Path = ROOT) -> None:
+    files = result_files.load_all(root)
+    findings: Findings = {(file.machine, file.suite): stale.findings(file, root) for file in files}
+    try:
+        texts = {path: rendered((root / path).read_text(), files) for path in DOCUMENTS if (root / path).exists()}
+    except ValueError as error:
+        sys.exit(f"render: {error}")
+    texts[INDEX] = index(files, findings)
+    for path, text in texts.items():
+        before = (root / path).read_text() if (root / path).exists() else None
+        (root / path).write_text(text)
+        print(f"{'as it was' if text == before else 'written'}: {path}")
+    print("\nresults that are not of this tree:")
+    for file in files:
+        for part, found in zip(file.parts, findings[file.machine, file.suite], strict=True):
+            changed = "taken from a tree with changes; " if result_files.of_changed_tree(part) else ""
+            for finding in found:
+                if finding.state or changed:
+                    told = changed + (finding.state or "else as it was")
+                    print(f"  {file.machine} {file.suite}, {finding.what}: {told}")
+    print("take them anew on such a CPU: make bench, or python -m benchmarks.take SUITE ...")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The suites of results: the commands that take them, and the sources that each result depends on."""
+
+from typing import Any, NamedTuple
+
+_STEP = ("fullstride", "bench", "step")
+_KERNELS = ("fullstride", "bench", "kernels")
+_NUMERICS = ("weights", "second_moment", "states", "accumulation", "training_0", "training_1", "training_2")
+# stories15M, with stock PyTorch's best settings as they were found by trial; some twelve minutes
+_CURVES = (
+    "benchmarks.llama_curves", "llama", "--data.vocabulary", "32000", "--micro-batch", "4", "--steps", "400",
+    "--evaluation.batch", "4", "--seconds", "220", "--every", "40", "--valid-batches", "20", "--best", "fused,compile",
+)  # fmt: skip
+
+
+class Suite(NamedTuple):
+    """commands: a module and its arguments each; all take --json FILE."""
+
+    holds: str
+    commands: tuple[tuple[str, ...], ...]
+    usual: bool = True  # taken by `make bench` without names
+
+
+SUITES = {
+    "steps": Suite(
+        "training steps against stock PyTorch",
+        tuple((*_STEP, "--model", name) for name in ("mlp", "llama", "bert")),
+    ),
+    "kernels": Suite("every kernel against torch, memory as it comes", (_KERNELS,)),
+    "kernels_heap_kept": Suite("every kernel against torch, heap kept for both", ((*_KERNELS, "--keep-heap"),)),
+    "llama_profile": Suite("where the time of a Llama's step goes", (("benchmarks.llama_profile",),)),
+    "trainer": Suite("what the trainer costs over a bare loop", (("benchmarks.trainer_overhead",),)),
+    "llama_curves": Suite(
+        "validation loss over time, side by side",
+        (_CURVES, ("benchmarks.llama_curves", "llama-char", "--sides", "stock", "--every", "1000")),
+        usual=False,
+    ),
+    "numerics": Suite(
+        "errors of number formats against fp64",
+        tuple(("benchmarks.numerics", name) for name in _NUMERICS),
+        usual=False,
+    ),
+    "thresholds": Suite("from how many elements on threads help", (("benchmarks.thresholds",),), usual=False),
+}
+
+# Everything that a training step of ours runs through; machine/ and backends/ choose who multiplies.
+_ENGINE = (
+    "csrc/attention", "csrc/gemm", "csrc/kernels", "csrc/optimizer", "csrc/simd", "csrc/threads.cc", "csrc/kernel.h",
+    "src/fullstride/ops", "src/fullstride/nn", "src/fullstride/rewriting", "src/fullstride/optim",
+    "src/fullstride/machine", "src/fullstride/backends", "src/fullstride/preparation.py", "src/fullstride/runtime.py",
+)  # fmt: skip
+_KERNEL_BASE = ("csrc/simd", "csrc/kernel.h", "csrc/threads.cc", "src/fullstride/ops/_tensors.py")
+_OPTIMIZER = ("csrc/optimizer", "src/fullstride/ops/_optimizer.py", "src/fullstride/ops/_formats.py")
+_PRODUCTS = ("csrc/gemm", "src/fullstride/ops/gemm.py", "src/fullstride/ops/_products.py", "src/fullstride/backends")
+_NORMS = ("csrc/kernels/norm.h", "src/fullstride/ops/_norms.py")
+# Beside the files named after the op.
+_BESIDE = {
+    "adam": (*_OPTIMIZER, "src/fullstride/optim/adamw.py", "src/fullstride/optim/_base.py"),
+    "attention": ("csrc/attention", "csrc/gemm"),
+    "bias_act": ("csrc/kernels/activations.h",),
+    "cross_entropy": ("csrc/kernels/softmax.h",),
+    "gemm": _PRODUCTS,
+    "glu": ("csrc/kernels/activations.h",),
+    "grads": _OPTIMIZER,
+    "lamb": _OPTIMIZER,
+    "layer_norm": _NORMS,
+    "linear": (*_PRODUCTS, "csrc/kernels/bias_act.cc", "csrc/kernels/activations.h"),
+    "linear_cross_entropy": (*_PRODUCTS, "csrc/kernels/cross_entropy.cc"),
+    "rms_norm": _NORMS,
+    "sgd": _OPTIMIZER,
+    "softmax": ("csrc/kernels/softmax.h",),
+}
+_OF_SUITE = {
+    "steps": _ENGINE,
+    "llama_profile": (*_ENGINE, "src/fullstride/models/llama.py"),
+    "llama_curves": (*_ENGINE, "src/fullstride/models/llama.py"),
+    "trainer": (*_ENGINE, "src/fullstride/train", "src/fullstride/data"),
+    # Formats are what these measure: faster code for the same formats changes nothing.
+    "numerics": ("src/fullstride/ops/_formats.py", "src/fullstride/ops/_random.py", "csrc/simd/formats.h"),
+    "thresholds": ("csrc/kernels", "csrc/optimizer", "csrc/simd", "csrc/threads.cc"),
+}
+
+
+def own_sources(op: str) -> tuple[str, ...]:
+    """Files without which there is no such op."""
+    folders = ("attention", "gemm", "kernels", "optimizer")
+    return (*(f"csrc/{folder}/{op}.cc" for folder in folders), f"src/fullstride/ops/{op}.py")
+
+
+def sources(suite: str, part: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What in this part was measured -> paths that it depends on."""
+    if suite.startswith("kernels"):
+        ops = dict.fromkeys(row["op"] for row in part["results"])
+        return {op: (*own_sources(op), *_BESIDE.get(op, ()), *_KERNEL_BASE) for op in ops}
+    if suite == "steps":
+        models = dict.fromkeys(name_of_step(row) for row in part["results"])
+        return {model: _OF_SUITE["steps"] for model in models}
+    return {part.get("name") or part.get("recipe") or suite: _OF_SUITE.get(suite, ("src/fullstride", "csrc"))}
+
+
+def name_of_step(row: dict[str, Any]) -> str:
+    """mlp; mlp accumulate 8; llama 4 x 256."""
+    accumulate = f"accumulate {row['accumulate']}" if row["accumulate"] != 1 else ""
+    return " ".join(filter(None, (row["model"], row.get("batch", ""), accumulate)))

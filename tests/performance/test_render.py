@@ -1,0 +1,83 @@
+import subprocess
+import sys
+
+import pytest
+from benchmarks import render, result_files, tables
+
+from .made_up import kernels, step, steps
+
+DOCUMENT = "Before.\n\n<!-- begin: gain -->\nold\n<!-- end -->\n\nAfter.\n"
+
+
+def test_only_what_stands_between_the_marks_is_replaced():
+    text = render.rendered(DOCUMENT, [steps()])
+    assert text.startswith("Before.\n\n<!-- begin: gain -->\n\n| model |")
+    assert text.endswith("<!-- end -->\n\nAfter.\n")
+    assert "old" not in text
+
+
+def test_rendering_again_changes_nothing():
+    files = [steps(), kernels("glu")]
+    text = render.rendered(DOCUMENT + "<!-- begin: kernels avx2 -->\n<!-- end -->\n", files)
+    assert render.rendered(text, files) == text
+
+
+def test_an_unknown_block_is_refused():
+    with pytest.raises(ValueError, match="expected the name of a block, got 'gains'; there are: gain, "):
+        render.rendered("<!-- begin: gains -->\n<!-- end -->", [steps()])
+
+
+def test_gain_says_where_nothing_was_measured():
+    [line] = [line for line in tables.gain([steps(step(gain=2.5))]) if line.startswith("| MLP")]
+    assert line == "| MLP, 50 M parameters, batch 128 | not measured yet | **2.50x** (the same) | not measured yet |"
+
+
+def test_the_newest_take_of_a_row_is_shown_and_the_older_one_told_below():
+    old = steps(step(gain=2.5))
+    new = steps(step(gain=3.5), commit="abcdefabcdef", date="2026-11-17 01:00:00 UTC")
+    both = result_files.File(old.machine, old.suite, [*new.parts, *old.parts])
+    lines = tables.steps([both], "avx2")
+    assert "**3.50x [1.85..2.60]**" in lines[2]
+    assert lines[-1].startswith("An older take of MLP, 50 M parameters, batch 128: 2.50x [1.85..2.60] over default")
+
+
+def test_times_are_medians_with_the_lowest_and_the_highest_round():
+    [line] = [line for line in tables.steps([steps()], "avx2") if line.startswith("| MLP")]
+    assert "| 101 ms [100..130] | 250 ms [240..260] | as it comes |" in line
+
+
+def test_main_writes_documents_and_the_index_and_names_stale_results(repository, capsys):
+    commit = repository.commit(**{"csrc/kernels/glu.cc": "1", "csrc/kernels/rope.cc": "1", "README.md": DOCUMENT})
+    result_files.write(steps(commit=commit), repository.root)
+    result_files.write(kernels("glu", "rope", commit=f"{commit}-changed"), repository.root)
+    repository.commit(**{"csrc/kernels/glu.cc": "2"})
+    render.main(repository.root)
+    told = capsys.readouterr().out
+    assert "written: README.md" in told
+    assert "some-cpu-avx2 steps, mlp: stale: 1 commit since in csrc/kernels" in told
+    assert "kernels, glu: taken from a tree with changes; stale: 1 commit since in csrc/kernels/glu.cc" in told
+    assert "kernels, rope: taken from a tree with changes; else as it was" in told
+    index = (repository.root / render.INDEX).read_text()
+    taken = f"{commit[:7]} with changes | 2026-11-16 | 0.5 | 2.13.0+cpu"
+    assert f"| `fullstride bench kernels` | {taken} | no: rope; stale: glu |" in index
+    render.main(repository.root)
+    assert "as it was: README.md" in capsys.readouterr().out
+
+
+def test_rendering_needs_no_torch():
+    code = "import sys; sys.modules['torch'] = None; import benchmarks.render as r; print(len(r.blocks([])))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=result_files.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_that_is_no_result_is_named(tmp_path):
+    path = result_files.write(steps(), tmp_path)
+    path.write_text('{"suite": "kernels", "parts": []}')
+    with pytest.raises(ValueError, match=r"some-cpu-avx2/steps.json: expected suite 'steps' with a list of parts"):
+        result_files.load_all(tmp_path)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    file = steps(step(), commit="x", heap="odd [\n text {]")
+    result_files.write(file, tmp_path)
+    assert result_files.load_all(tmp_path) == [file]
