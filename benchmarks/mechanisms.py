@@ -44,7 +44,7 @@ def measure(case: Case, mechanism: str, rounds: int) -> dict[str, Any]:
         "all_ms": _spread([1000 * full for full, _ in times]),
         "without_ms": _spread([1000 * less for _, less in times]), "gain": _spread(ratios),
         "largest_loss_difference": max(
-            abs(a - b) / abs(a) for a, b in zip(sides[0].losses, sides[1].losses, strict=True)
+            abs(a - b) / abs(a) for a, b in zip(sides[0].losses, sides[1].losses, strict=False)
         ),
     }  # fmt: skip
 

@@ -20,7 +20,10 @@ from .result_files import ROOT, File
 from .suites import SUITES
 
 INDEX = Path("benchmarks") / "results" / "README.md"
-DOCUMENTS = (Path("README.md"), Path("docs") / "performance.md", Path("benchmarks") / "thresholds.md")
+DOCUMENTS = (
+    Path("README.md"), Path("docs") / "performance.md", Path("benchmarks") / "thresholds.md",
+    Path("src") / "fullstride" / "rewriting" / "README.md",
+)  # fmt: skip
 BLOCK = re.compile(r"(<!-- begin: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _INDEX_HEAD = """\
 # Results
@@ -36,7 +39,7 @@ def blocks(files: list[File]) -> dict[str, Callable[[], list[str]]]:
     """Name of a block -> its lines."""
     found: dict[str, Callable[[], list[str]]] = {"gain": partial(tables.gain, files)}
     for isa in tables.KINDS:
-        for name in ("steps", "losses", "trainer", "curves", "profile"):
+        for name in ("steps", "losses", "trainer", "curves", "profile", "mechanisms"):
             found[f"{name} {isa}"] = partial(getattr(tables, name), files, isa)
         for name in ("kernels", "kernels_heap_kept"):
             found[f"{name} {isa}"] = partial(tables.kernels, files, name, isa)

@@ -27,6 +27,7 @@ SUITES = {
     ),
     "kernels": Suite("every kernel against torch, memory as it comes", (_KERNELS,)),
     "kernels_heap_kept": Suite("every kernel against torch, heap kept for both", ((*_KERNELS, "--keep-heap"),)),
+    "mechanisms": Suite("what each mechanism of rewriting/ earns", (("benchmarks.mechanisms",),), usual=False),
     "llama_profile": Suite("where the time of a Llama's step goes", (("benchmarks.llama_profile",),)),
     "trainer": Suite("what the trainer costs over a bare loop", (("benchmarks.trainer_overhead",),)),
     "llama_curves": Suite(
@@ -71,6 +72,7 @@ _BESIDE = {
 }
 _OF_SUITE = {
     "steps": _ENGINE,
+    "mechanisms": _ENGINE,
     "llama_profile": (*_ENGINE, "src/fullstride/models/llama.py"),
     "llama_curves": (*_ENGINE, "src/fullstride/models/llama.py"),
     "trainer": (*_ENGINE, "src/fullstride/train", "src/fullstride/data"),

@@ -133,6 +133,20 @@ def profile(files: list[File], isa: str) -> list[str]:
     return lines
 
 
+def mechanisms(files: list[File], isa: str) -> list[str]:
+    """How many times as fast a step is with a mechanism than without, by model."""
+    found = [row for _, row in rows(find(files, "mechanisms", isa))]
+    models = list(dict.fromkeys(row["model"] for row in found))
+    lines = table(["mechanism", *models])
+    for name in dict.fromkeys(row["mechanism"] for row in found):
+        gains = {row["model"]: _spread(Spread(**row["gain"]), 3, "x") for row in found if row["mechanism"] == name}
+        lines.append(_line([f"`{name}`", *(gains.get(model, NOT_MEASURED) for model in models)]))
+    file = find(files, "mechanisms", isa)
+    for part in file.parts if file else ():
+        lines += ["", f"Taken on {part['conditions']['cpu']} ({KINDS[isa]}), {_taken(part)}."]
+    return lines
+
+
 def thresholds(part: Mapping[str, Any]) -> list[str]:
     """Of `python -m benchmarks.thresholds`: where threads begin to pay."""
     facts = ", ".join(f"{name} {value}" for name, value in part["conditions"].items() if value is not None)
