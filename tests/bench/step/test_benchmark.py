@@ -22,10 +22,10 @@ from fullstride.bench.step import process as step_process
 from fullstride.bench.step import side as step_side
 from fullstride.bench.step import stock as step_stock
 from fullstride.bench.step import table as step_table
-from fullstride.bench.step.benchmark import Measured, Memory, Ratio, Result
 from fullstride.bench.step.cases import CASES, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
 from fullstride.bench.step.models import IGNORED, WORKLOADS, gflop
 from fullstride.bench.step.process import Side, SideDied, SideFailed, SideLate
+from fullstride.bench.step.results import Measured, Memory, Ratio, Result
 from fullstride.models import llama
 
 from ...patience import PATIENCE
