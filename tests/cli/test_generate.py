@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fullstride import cli, exchange
-from fullstride.exchange import Checkpoint
+from fullstride.exchange import SavedModel
 from fullstride.generation import generate
 from fullstride.models import llama
 from fullstride.tokens import Characters
@@ -38,7 +38,7 @@ def model():
         built.head.weight[: 3 + 256] = 0
         built.head.weight[3 + 256 :] *= 200
     whole = shape | {"vocabulary": tokenizer.size, "rope_base": 10000.0, "eps": 1e-5}
-    return built, Checkpoint(whole, built.state_dict(), tokenizer)
+    return built, SavedModel(whole, built.state_dict(), tokenizer)
 
 
 @pytest.fixture(scope="module")

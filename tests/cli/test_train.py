@@ -10,7 +10,7 @@ import pytest
 
 from fullstride import cli, recipes
 from fullstride.recipes import config_files
-from fullstride.run_folder.folder import FolderInUse
+from fullstride.run_folder.lock import FolderInUse
 from fullstride.train import errors, trainer
 
 from .commands import TINY, one_line, train

@@ -12,7 +12,7 @@ import torch
 from fullstride import exchange
 from fullstride.exchange import placing
 
-from .checkpoints import CHARACTERS, SHAPE, checkpoint_of
+from .saved_models import CHARACTERS, SHAPE, saved_of
 
 pytest.importorskip("gguf")
 TARGETS = ["model.bin", "model.gguf", "folder"]
@@ -68,26 +68,26 @@ def test_what_is_not_there_and_what_is_no_model_get_one_clear_line(tmp_path):
 
 
 def test_a_format_is_known_by_its_content_and_not_by_its_name(tmp_path):
-    exchange.write(tmp_path / "model.gguf", checkpoint_of())
+    exchange.write(tmp_path / "model.gguf", saved_of())
     (tmp_path / "model.gguf").rename(tmp_path / "model.bin")
     assert exchange.shape_of(tmp_path / "model.bin") == SHAPE
 
 
 def test_a_name_of_no_format_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"model\.onnx: expected a name that ends with \.bin, \.gguf or \.safe"):
-        exchange.write(tmp_path / "model.onnx", checkpoint_of())
+        exchange.write(tmp_path / "model.onnx", saved_of())
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_is_there_is_replaced_only_if_asked_for(target, tmp_path):
-    exchange.write(tmp_path / target, checkpoint_of(tokenizer=CHARACTERS))
+    exchange.write(tmp_path / target, saved_of(tokenizer=CHARACTERS))
     before = tree(tmp_path)
     with pytest.raises(ValueError, match=f"{target} is there already: give another name, or --force to replace it"):
-        exchange.write(tmp_path / target, checkpoint_of(seed=1))
+        exchange.write(tmp_path / target, saved_of(seed=1))
     assert tree(tmp_path) == before
-    exchange.write(tmp_path / target, checkpoint_of(seed=1, tokenizer=CHARACTERS), replace=True)
+    exchange.write(tmp_path / target, saved_of(seed=1, tokenizer=CHARACTERS), replace=True)
     found = exchange.read(tmp_path / target)
-    assert torch.equal(found.tensors["norm.weight"], checkpoint_of(seed=1).tensors["norm.weight"])
+    assert torch.equal(found.tensors["norm.weight"], saved_of(seed=1).tensors["norm.weight"])
     assert tree(tmp_path).keys() == before.keys()
 
 
@@ -95,7 +95,7 @@ def test_what_is_there_is_replaced_only_if_asked_for(target, tmp_path):
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_disk_that_is_full_leaves_all_as_it_was(target, there, tmp_path, monkeypatch):
     if there:
-        exchange.write(tmp_path / target, checkpoint_of(tokenizer=CHARACTERS))
+        exchange.write(tmp_path / target, saved_of(tokenizer=CHARACTERS))
     before = tree(tmp_path)
 
     def full(path):
@@ -103,7 +103,7 @@ def test_a_disk_that_is_full_leaves_all_as_it_was(target, there, tmp_path, monke
 
     monkeypatch.setattr(placing, "sync", full)
     with pytest.raises(OSError, match=f"cannot write .*{target}: No space left on device"):
-        exchange.write(tmp_path / target, checkpoint_of(seed=1, tokenizer=CHARACTERS), replace=True)
+        exchange.write(tmp_path / target, saved_of(seed=1, tokenizer=CHARACTERS), replace=True)
     assert tree(tmp_path) == before
     assert {path.name for path in tmp_path.iterdir()} == {name.split("/")[0] for name in before}
 
@@ -111,7 +111,7 @@ def test_a_disk_that_is_full_leaves_all_as_it_was(target, there, tmp_path, monke
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_place_that_is_not_there_is_said(target, tmp_path):
     with pytest.raises(ValueError, match=f"cannot write .*{target}: there is no folder .*missing"):
-        exchange.write(tmp_path / "missing" / target, checkpoint_of())
+        exchange.write(tmp_path / "missing" / target, saved_of())
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -126,28 +126,28 @@ def test_a_place_that_is_not_there_is_said(target, tmp_path):
     ],
 )
 def test_weights_that_are_not_the_models_are_not_written(target, changes, words, tmp_path):
-    checkpoint = checkpoint_of()
-    checkpoint.tensors.update(changes)
-    tensors = {name: tensor for name, tensor in checkpoint.tensors.items() if tensor is not None}
+    saved = saved_of()
+    saved.tensors.update(changes)
+    tensors = {name: tensor for name, tensor in saved.tensors.items() if tensor is not None}
     with pytest.raises(ValueError, match=words):
-        exchange.write(tmp_path / target, exchange.Checkpoint(checkpoint.shape, tensors))
+        exchange.write(tmp_path / target, exchange.SavedModel(saved.shape, tensors))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_tied_head_may_be_left_out(target, tmp_path):
-    checkpoint = checkpoint_of()
-    del checkpoint.tensors["head.weight"]
-    exchange.write(tmp_path / target, checkpoint)
+    saved = saved_of()
+    del saved.tensors["head.weight"]
+    exchange.write(tmp_path / target, saved)
     assert exchange.read(tmp_path / target).tensors["head.weight"].shape == (271, 32)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_weights_that_want_gradients_or_are_views_are_written(target, tmp_path):
-    checkpoint = checkpoint_of()
-    expected = checkpoint.tensors["layers.0.mlp.gate.weight"]
-    checkpoint.tensors["layers.0.mlp.gate.weight"] = torch.nn.Parameter(expected.t().contiguous().t())
-    exchange.write(tmp_path / target, checkpoint)
+    saved = saved_of()
+    expected = saved.tensors["layers.0.mlp.gate.weight"]
+    saved.tensors["layers.0.mlp.gate.weight"] = torch.nn.Parameter(expected.t().contiguous().t())
+    exchange.write(tmp_path / target, saved)
     assert torch.equal(exchange.read(tmp_path / target).tensors["layers.0.mlp.gate.weight"], expected)
 
 
@@ -155,7 +155,7 @@ def test_weights_that_want_gradients_or_are_views_are_written(target, tmp_path):
 def test_others_may_read_what_is_written(target, tmp_path):
     before = os.umask(0o022)
     try:
-        exchange.write(tmp_path / target.split("/")[0], checkpoint_of())
+        exchange.write(tmp_path / target.split("/")[0], saved_of())
     finally:
         os.umask(before)
     assert (tmp_path / target).stat().st_mode & 0o777 == 0o644
@@ -163,28 +163,28 @@ def test_others_may_read_what_is_written(target, tmp_path):
 
 def test_an_empty_folder_is_filled(tmp_path):
     (tmp_path / "folder").mkdir()
-    exchange.write(tmp_path / "folder", checkpoint_of())
+    exchange.write(tmp_path / "folder", saved_of())
     assert exchange.shape_of(tmp_path / "folder") == SHAPE
 
 
 def test_a_folder_with_more_than_a_model_is_never_replaced(tmp_path):
-    exchange.write(tmp_path / "folder", checkpoint_of())
+    exchange.write(tmp_path / "folder", saved_of())
     (tmp_path / "folder" / "thesis.txt").write_text("years of work")
     with pytest.raises(ValueError, match=r"a folder with more than a model, such as thesis\.txt; give another name"):
-        exchange.write(tmp_path / "folder", checkpoint_of(), replace=True)
+        exchange.write(tmp_path / "folder", saved_of(), replace=True)
     assert (tmp_path / "folder" / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_file_is_not_replaced_by_a_folder_nor_a_folder_by_a_file(tmp_path):
     (tmp_path / "name").write_text("mine")
     with pytest.raises(ValueError, match="expected the name of a new folder, got a file"):
-        exchange.write(tmp_path / "name", checkpoint_of(), replace=True)
+        exchange.write(tmp_path / "name", saved_of(), replace=True)
     assert (tmp_path / "name").read_text() == "mine"
 
 
 def test_the_name_of_the_tokenizer_is_not_for_the_model(tmp_path):
     with pytest.raises(ValueError, match=r"this is the tokenizer's name; give the model another, such as model\.bin"):
-        exchange.write(tmp_path / "tokenizer.bin", checkpoint_of(tokenizer=CHARACTERS))
+        exchange.write(tmp_path / "tokenizer.bin", saved_of(tokenizer=CHARACTERS))
     assert not list(tmp_path.iterdir())
 
 
@@ -192,11 +192,11 @@ def test_the_name_of_the_tokenizer_is_not_for_the_model(tmp_path):
 def test_a_file_that_may_not_grow_leaves_nothing_behind(target, tmp_path):
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    checkpoint = checkpoint_of()
+    saved = saved_of()
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
         with pytest.raises(OSError, match=f"cannot write .*{target}: .*(File too large|is the disk full)"):
-            exchange.write(tmp_path / target, checkpoint)
+            exchange.write(tmp_path / target, saved)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not list(tmp_path.iterdir())
@@ -204,7 +204,7 @@ def test_a_file_that_may_not_grow_leaves_nothing_behind(target, tmp_path):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_model_may_be_written_in_the_place_it_was_read_from(target, tmp_path):
-    exchange.write(tmp_path / target, checkpoint_of(tokenizer=CHARACTERS))
+    exchange.write(tmp_path / target, saved_of(tokenizer=CHARACTERS))
     before = tree(tmp_path)
     exchange.write(tmp_path / target, exchange.read(tmp_path / target), replace=True)
     assert tree(tmp_path) == before

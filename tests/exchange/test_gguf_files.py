@@ -7,13 +7,13 @@ import torch
 from fullstride import exchange
 from fullstride.exchange import gguf_files
 
-from .checkpoints import CHARACTERS, NAMES, SHAPE, SHAPES, assert_equal, checkpoint_of, logits_of, tokens_of
+from .saved_models import CHARACTERS, NAMES, SHAPE, SHAPES, assert_equal, logits_of, saved_of, tokens_of
 
 gguf = pytest.importorskip("gguf")
 
 
 def file_of(tmp_path, shape=SHAPE, tokenizer=CHARACTERS):
-    exchange.write(tmp_path / "model.gguf", checkpoint_of(shape, tokenizer))
+    exchange.write(tmp_path / "model.gguf", saved_of(shape, tokenizer))
     return tmp_path / "model.gguf"
 
 
@@ -48,7 +48,7 @@ def rewritten(path, fields=None, tensors=None, without=()):
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_what_is_written_is_read_again_to_the_bit(shape, tmp_path):
     shape = shape | {"eps": 3e-6, "rope_base": 500000.0}
-    expected = checkpoint_of(shape)
+    expected = saved_of(shape)
     assert exchange.write(tmp_path / "model.gguf", expected) == [tmp_path / "model.gguf"]
     assert exchange.shape_of(tmp_path / "model.gguf") == shape
     assert_equal(exchange.read(tmp_path / "model.gguf"), expected)
@@ -104,7 +104,7 @@ def test_transformers_computes_our_logits_from_the_file(shape, tmp_path):
     model.tie_weights()
     with torch.no_grad():
         found = model.eval()(tokens).logits
-    torch.testing.assert_close(found, logits_of(checkpoint_of(shape), tokens), rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, logits_of(saved_of(shape), tokens), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0", "Q4_0"])
@@ -229,7 +229,7 @@ def test_another_version_is_refused(version, words, tmp_path):
 def test_without_the_package_the_line_says_how_to_get_it(tmp_path, monkeypatch):
     path = file_of(tmp_path)
     monkeypatch.setitem(sys.modules, "gguf", None)
-    for call in (lambda: exchange.read(path), lambda: gguf_files.write(tmp_path / "other.gguf", checkpoint_of())):
+    for call in (lambda: exchange.read(path), lambda: gguf_files.write(tmp_path / "other.gguf", saved_of())):
         with pytest.raises(ValueError, match=r"gguf is not installed; get it with: pip install 'fullstride\[gguf\]'"):
             call()
     assert [p.name for p in tmp_path.iterdir()] == ["model.gguf"]

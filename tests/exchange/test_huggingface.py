@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from fullstride import exchange
 
-from .checkpoints import NAMES, SHAPE, SHAPES, assert_equal, checkpoint_of, logits_of, tokens_of
+from .saved_models import NAMES, SHAPE, SHAPES, assert_equal, logits_of, saved_of, tokens_of
 
 transformers = pytest.importorskip("transformers")
 
@@ -22,7 +22,7 @@ def config_of(shape, **changes):
 
 
 def folder_of(tmp_path, shape=SHAPE):
-    exchange.write(tmp_path / "folder", checkpoint_of(shape))
+    exchange.write(tmp_path / "folder", saved_of(shape))
     return tmp_path / "folder"
 
 
@@ -35,7 +35,7 @@ def change(path, **fields):
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_what_is_written_is_read_again_to_the_bit(shape, tmp_path):
     shape = shape | {"eps": 3e-6, "rope_base": 500000.0}
-    expected = checkpoint_of(shape)
+    expected = saved_of(shape)
     written = exchange.write(tmp_path / "folder", expected)
     assert [path.name for path in written] == ["config.json", "model.safetensors"]
     assert exchange.shape_of(tmp_path / "folder") == shape
@@ -45,13 +45,13 @@ def test_what_is_written_is_read_again_to_the_bit(shape, tmp_path):
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_transformers_computes_our_logits_from_what_we_wrote(shape, tmp_path):
     shape = shape | {"eps": 1e-3, "rope_base": 500.0}
-    checkpoint, tokens = checkpoint_of(shape), tokens_of(shape)
-    exchange.write(tmp_path / "folder", checkpoint)
+    saved, tokens = saved_of(shape), tokens_of(shape)
+    exchange.write(tmp_path / "folder", saved)
     model = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "folder").eval()
     assert model.dtype == torch.float32
     with torch.no_grad():
         found = model(tokens).logits
-    torch.testing.assert_close(found, logits_of(checkpoint, tokens), rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, logits_of(saved, tokens), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
@@ -60,11 +60,11 @@ def test_we_compute_the_logits_of_transformers_from_what_it_wrote(shape, tmp_pat
     torch.manual_seed(2)
     model = transformers.LlamaForCausalLM(config_of(shape, initializer_range=0.2)).eval()
     model.save_pretrained(tmp_path / "folder")
-    checkpoint = exchange.read(tmp_path / "folder")
-    assert checkpoint.shape == shape
+    saved = exchange.read(tmp_path / "folder")
+    assert saved.shape == shape
     with torch.no_grad():
         expected = model(tokens).logits
-    torch.testing.assert_close(logits_of(checkpoint, tokens), expected, rtol=0, atol=1e-4)
+    torch.testing.assert_close(logits_of(saved, tokens), expected, rtol=0, atol=1e-4)
 
 
 def test_a_model_in_several_files_is_read(tmp_path):
@@ -102,7 +102,7 @@ def test_a_tied_head_that_is_stored_too_is_read_if_it_is_the_embedding(tmp_path)
     folder = folder_of(tmp_path)
     weights = load_file(folder / "model.safetensors")
     save_file(weights | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}, folder / "model.safetensors")
-    assert_equal(exchange.read(folder), checkpoint_of())
+    assert_equal(exchange.read(folder), saved_of())
     save_file(weights | {"lm_head.weight": weights["model.embed_tokens.weight"] + 1}, folder / "model.safetensors")
     with pytest.raises(ValueError, match=r"tie_word_embeddings is true, but lm_head.weight differs"):
         exchange.read(folder)

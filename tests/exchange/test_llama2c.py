@@ -9,18 +9,18 @@ import torch
 
 from fullstride import exchange
 
-from .checkpoints import NAMES, SHAPE, SHAPES, assert_equal, checkpoint_of, logits_of, tokens_of
+from .saved_models import NAMES, SHAPE, SHAPES, assert_equal, logits_of, saved_of, tokens_of
 
 
 def file_of(tmp_path, shape=SHAPE):
     path = tmp_path / "model.bin"
-    exchange.write(path, checkpoint_of(shape))
+    exchange.write(path, saved_of(shape))
     return path
 
 
-def version_1(checkpoint, version=1):
+def version_1(saved, version=1):
     """Written by the layout that llama2.c's export.py gives version 1."""
-    shape, tensors = checkpoint.shape, checkpoint.tensors
+    shape, tensors = saved.shape, saved.tensors
     counts = [shape[n] for n in ("width", "hidden", "layers", "heads", "kv_heads", "vocabulary", "context")]
     header = struct.pack("<Ii7iB", 0x616B3432, version, *counts, shape["tied"]).ljust(256, b"\0")
 
@@ -41,7 +41,7 @@ def version_1(checkpoint, version=1):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_what_is_written_is_read_again_to_the_bit(shape, tmp_path):
-    expected = checkpoint_of(shape)
+    expected = saved_of(shape)
     assert exchange.write(tmp_path / "model.bin", expected) == [tmp_path / "model.bin"]
     assert exchange.shape_of(tmp_path / "model.bin") == shape
     assert_equal(exchange.read(tmp_path / "model.bin"), expected)
@@ -49,7 +49,7 @@ def test_what_is_written_is_read_again_to_the_bit(shape, tmp_path):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_version_1_is_read_to_the_bit(shape, tmp_path):
-    expected = checkpoint_of(shape)
+    expected = saved_of(shape)
     (tmp_path / "model.bin").write_bytes(version_1(expected))
     assert_equal(exchange.read(tmp_path / "model.bin"), expected)
 
@@ -78,7 +78,7 @@ def test_the_logits_of_a_program_in_c_are_ours(shape, program, tmp_path):
     words = [str(token) for token in tokens[0].tolist()]
     out = subprocess.run([program, path, *words], check=True, capture_output=True).stdout
     found = torch.frombuffer(bytearray(out), dtype=torch.float32).view(len(words), shape["vocabulary"])
-    torch.testing.assert_close(found, logits_of(checkpoint_of(shape), tokens)[0], rtol=0, atol=1e-4)
+    torch.testing.assert_close(found, logits_of(saved_of(shape), tokens)[0], rtol=0, atol=1e-4)
 
 
 def test_weights_that_were_read_may_be_changed_and_the_file_stays(tmp_path):
@@ -91,14 +91,14 @@ def test_weights_that_were_read_may_be_changed_and_the_file_stays(tmp_path):
 @pytest.mark.parametrize("name", ["eps", "rope_base"])
 def test_a_constant_that_run_c_has_otherwise_is_refused(name, tmp_path):
     with pytest.raises(ValueError, match=f"llama2.c computes with {name} .* a .gguf file or a Hugging Face folder"):
-        exchange.write(tmp_path / "model.bin", checkpoint_of(SHAPE | {name: 1e-6}))
+        exchange.write(tmp_path / "model.bin", saved_of(SHAPE | {name: 1e-6}))
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_file_cut_short_anywhere_is_said_to_be(version, tmp_path):
     path = file_of(tmp_path)
-    whole = path.read_bytes() if version == 0 else version_1(checkpoint_of())
+    whole = path.read_bytes() if version == 0 else version_1(saved_of())
     for size in {1, 3, 4, 7, 8, 27, 28, 29, 35, 36, 255, 256, 257, *range(300, len(whole), 997), len(whole) - 1}:
         path.write_bytes(whole[:size])
         with pytest.raises(ValueError, match=r"expected .* got .*cut short"):
@@ -131,7 +131,7 @@ def test_tokens_taken_for_a_model_are_refused(tmp_path):
 
 @pytest.mark.parametrize(("version", "words"), [(2, "got version 2, which is int8"), (7, "got version 7")])
 def test_another_version_is_refused_by_its_number(version, words, tmp_path):
-    (tmp_path / "model.bin").write_bytes(version_1(checkpoint_of(), version))
+    (tmp_path / "model.bin").write_bytes(version_1(saved_of(), version))
     with pytest.raises(ValueError, match=f"expected llama2.c's version 0 or 1, {words}"):
         exchange.read(tmp_path / "model.bin")
 

@@ -7,7 +7,7 @@ import pytest
 from fullstride import exchange, tokens
 from fullstride.tokens import bpe
 
-from .checkpoints import CHARACTERS, SHAPE, checkpoint_of
+from .saved_models import CHARACTERS, SHAPE, saved_of
 
 pytest.importorskip("gguf")
 pytest.importorskip("sentencepiece")
@@ -35,14 +35,14 @@ TOKENIZERS = [CHARACTERS, TRAINED, tokens.from_pieces(TRAINED.pieces(), 1, 2)]
 NAMES = ["characters", "bpe", "pieces"]
 
 
-def checkpoint_with(tokenizer):
-    return checkpoint_of(SHAPE | {"vocabulary": tokenizer.size}, tokenizer)
+def saved_with(tokenizer):
+    return saved_of(SHAPE | {"vocabulary": tokenizer.size}, tokenizer)
 
 
 @pytest.mark.parametrize("target", ["model.bin", "model.gguf", "folder"])
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=NAMES)
 def test_a_tokenizer_is_read_as_it_was_written(tokenizer, target, tmp_path):
-    exchange.write(tmp_path / target, checkpoint_with(tokenizer))
+    exchange.write(tmp_path / target, saved_with(tokenizer))
     found = exchange.read(tmp_path / target).tokenizer
     assert (found.size, found.bos, found.eos) == (tokenizer.size, 1, 2)
     assert found.pieces() == tokenizer.pieces()
@@ -54,7 +54,7 @@ def test_a_tokenizer_is_read_as_it_was_written(tokenizer, target, tmp_path):
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=NAMES)
 def test_transformers_gives_our_tokens(tokenizer, tmp_path):
     transformers = pytest.importorskip("transformers")
-    exchange.write(tmp_path / "folder", checkpoint_with(tokenizer))
+    exchange.write(tmp_path / "folder", saved_with(tokenizer))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
     assert (len(theirs), theirs.bos_token_id, theirs.eos_token_id) == (tokenizer.size, 1, 2)
     for text in [*TEXTS, TEXT[:1000]]:
@@ -65,7 +65,7 @@ def test_transformers_gives_our_tokens(tokenizer, tmp_path):
 
 
 def test_a_folder_with_the_tokenizer_of_transformers_alone_is_read(tmp_path):
-    exchange.write(tmp_path / "folder", checkpoint_with(TRAINED))
+    exchange.write(tmp_path / "folder", saved_with(TRAINED))
     (tmp_path / "folder" / "tokenizer.model").unlink()
     found = exchange.read(tmp_path / "folder").tokenizer
     assert (found.size, found.bos, found.eos) == (TRAINED.size, 1, 2)
@@ -76,14 +76,14 @@ def test_a_folder_with_the_tokenizer_of_transformers_alone_is_read(tmp_path):
 
 def test_what_transformers_saved_of_our_tokenizer_is_read(tmp_path):
     transformers = pytest.importorskip("transformers")
-    exchange.write(tmp_path / "ours", checkpoint_with(TRAINED))
-    exchange.write(tmp_path / "folder", checkpoint_of(SHAPE | {"vocabulary": TRAINED.size}))
+    exchange.write(tmp_path / "ours", saved_with(TRAINED))
+    exchange.write(tmp_path / "folder", saved_of(SHAPE | {"vocabulary": TRAINED.size}))
     transformers.AutoTokenizer.from_pretrained(tmp_path / "ours").save_pretrained(tmp_path / "folder")
     assert exchange.read(tmp_path / "folder").tokenizer.encode(TEXT) == TRAINED.encode(TEXT)
 
 
 def test_a_fast_tokenizer_of_another_kind_is_left_out_and_the_log_says_so(tmp_path, caplog):
-    exchange.write(tmp_path / "folder", checkpoint_of())
+    exchange.write(tmp_path / "folder", saved_of())
     content = {"added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
     (tmp_path / "folder" / "tokenizer.json").write_text(json.dumps(content))
     assert exchange.read(tmp_path / "folder").tokenizer is None
@@ -92,7 +92,7 @@ def test_a_fast_tokenizer_of_another_kind_is_left_out_and_the_log_says_so(tmp_pa
 
 @pytest.mark.parametrize("content", ["", "[]", '{"model": {"type": "BPE"}}', '{"model": 3, "added_tokens": []}'])
 def test_a_damaged_fast_tokenizer_is_refused(content, tmp_path):
-    exchange.write(tmp_path / "folder", checkpoint_of())
+    exchange.write(tmp_path / "folder", saved_of())
     (tmp_path / "folder" / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match=r"tokenizer\.json: expected a tokenizer of transformers, got a damaged one"):
         exchange.read(tmp_path / "folder")
@@ -100,7 +100,7 @@ def test_a_damaged_fast_tokenizer_is_refused(content, tmp_path):
 
 @pytest.mark.parametrize("target", ["model.bin", "folder"])
 def test_a_tokenizer_that_is_not_the_models_is_refused(target, tmp_path):
-    exchange.write(tmp_path / target, checkpoint_with(TRAINED))
+    exchange.write(tmp_path / target, saved_with(TRAINED))
     tokens.from_pieces(CHARACTERS.pieces(), 1, 2).save(tmp_path if target == "model.bin" else tmp_path / target)
     (tmp_path / "folder" / "tokenizer.model").unlink(missing_ok=True)
     words = f"expected a tokenizer of {TRAINED.size} tokens, as the model has, got .*tokenizer.bin with 271"
@@ -112,7 +112,7 @@ def test_a_tokenizer_that_is_not_the_models_is_refused(target, tmp_path):
 def test_nothing_is_written_with_a_tokenizer_that_is_not_the_models(target, tmp_path):
     words = "expected a tokenizer of 300 tokens, as the model has, got one with 271"
     with pytest.raises(ValueError, match=words):
-        exchange.write(tmp_path / target, checkpoint_of(SHAPE | {"vocabulary": 300}, CHARACTERS))
+        exchange.write(tmp_path / target, saved_of(SHAPE | {"vocabulary": 300}, CHARACTERS))
     assert not list(tmp_path.iterdir())
 
 
@@ -121,8 +121,8 @@ def test_a_tokenizer_that_is_more_than_its_pieces_goes_into_a_folder_only(option
     other = trained(**options)
     for target in ("model.bin", "model.gguf"):
         with pytest.raises(ValueError, match=r"would give other tokens; a Hugging Face folder keeps its own file"):
-            exchange.write(tmp_path / target, checkpoint_with(other))
-    written = exchange.write(tmp_path / "folder", checkpoint_with(other))
+            exchange.write(tmp_path / target, saved_with(other))
+    written = exchange.write(tmp_path / "folder", saved_with(other))
     assert "tokenizer.json" not in [path.name for path in written]
     assert "not of Llama's kind, so no tokenizer.json is made of it" in caplog.text
     assert exchange.read(tmp_path / "folder").tokenizer.encode(TEXT) == other.encode(TEXT)
@@ -138,24 +138,24 @@ def test_pieces_that_are_not_united_by_scores_are_refused_whatever_letters_they_
     other = trained(greek, **options)
     for target in ("model.bin", "model.gguf"):
         with pytest.raises(ValueError, match=r"would give other tokens; a Hugging Face folder keeps its own file"):
-            exchange.write(tmp_path / target, checkpoint_with(other))
+            exchange.write(tmp_path / target, saved_with(other))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_tokenizer_named_by_its_size_is_found_as_llama2c_names_it(tmp_path):
-    exchange.write(tmp_path / "model.bin", checkpoint_with(TRAINED))
+    exchange.write(tmp_path / "model.bin", saved_with(TRAINED))
     (tmp_path / "tokenizer.bin").rename(tmp_path / f"tok{TRAINED.size}.bin")
     tokens.from_pieces(CHARACTERS.pieces(), 1, 2).save(tmp_path)  # of another model
     assert exchange.read(tmp_path / "model.bin").tokenizer.size == TRAINED.size
 
 
 def test_a_second_model_shares_the_tokenizer_that_is_there(tmp_path):
-    exchange.write(tmp_path / "first.bin", checkpoint_with(TRAINED))
+    exchange.write(tmp_path / "first.bin", saved_with(TRAINED))
     before = (tmp_path / "tokenizer.bin").stat().st_mtime_ns
-    exchange.write(tmp_path / "second.bin", checkpoint_with(TRAINED))
+    exchange.write(tmp_path / "second.bin", saved_with(TRAINED))
     assert (tmp_path / "tokenizer.bin").stat().st_mtime_ns == before
     with pytest.raises(ValueError, match=r"tokenizer\.bin is there already"):
-        exchange.write(tmp_path / "third.bin", checkpoint_with(CHARACTERS))
+        exchange.write(tmp_path / "third.bin", saved_with(CHARACTERS))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.bin", "second.bin", "tokenizer.bin"]
 
 
@@ -165,6 +165,6 @@ def test_transformers_unites_by_score_and_not_by_the_order_of_ids(tmp_path):
     special = CHARACTERS.pieces()[:259]
     tokenizer = tokens.from_pieces(special + [tokens.Piece(t.encode(), s) for t, s in scores.items()], 1, 2)
     assert tokenizer.encode("abc") == [259, 260, 264]
-    exchange.write(tmp_path / "folder", checkpoint_with(tokenizer))
+    exchange.write(tmp_path / "folder", saved_with(tokenizer))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
     assert theirs.encode("abc", add_special_tokens=False) == [259, 260, 264]

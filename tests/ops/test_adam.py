@@ -222,8 +222,13 @@ def test_skip_and_missing_gradients_change_nothing(isa):
     check_skip_and_missing_gradients_change_nothing(adam_step, GROUPS, STATES[:2])
 
 
-def test_empty_list(isa):
-    adam_step(ParamList([]), [], [])
+def test_a_step_of_no_tensors_counts_nothing_and_takes_no_gradient(isa):
+    empty = ParamList([])
+    for groups in ([], [AdamGroup()]):
+        adam_step(empty, [], groups)
+    assert list(empty.steps) == []
+    with pytest.raises(ValueError, match="expected a gradient or None for each of 0 tensors, got 1"):
+        adam_step(empty, [torch.ones(3)], [AdamGroup()])
 
 
 def test_gradient_factor_is_applied_first(isa):

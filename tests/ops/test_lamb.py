@@ -162,8 +162,13 @@ def test_a_bad_gradient_spoils_its_tensor_and_no_other(isa, value):
     assert slots[1].weight.isfinite().all()
 
 
-def test_empty_list(isa):
-    lamb_step(ParamList([]), [], [])
+def test_a_step_of_no_tensors_counts_nothing_and_takes_no_gradient(isa):
+    empty = ParamList([])
+    for groups in ([], [LAMBGroup()]):
+        lamb_step(empty, [], groups)
+    assert list(empty.steps) == []
+    with pytest.raises(ValueError, match="expected a gradient or None for each of 0 tensors, got 1"):
+        lamb_step(empty, [torch.ones(3)], [LAMBGroup()])
 
 
 def test_group_mirrors_the_header():

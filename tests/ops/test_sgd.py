@@ -133,8 +133,13 @@ def test_a_bad_gradient_spoils_its_weight_and_no_other(isa, weight_format, state
     assert (~slot.load_state("m").isfinite()).sum() == (256 if state_format == "8bit" else 1)
 
 
-def test_empty_list(isa):
-    sgd_step(ParamList([]), [], [])
+def test_a_step_of_no_tensors_counts_nothing_and_takes_no_gradient(isa):
+    empty = ParamList([])
+    for groups in ([], [SGDGroup()]):
+        sgd_step(empty, [], groups)
+    assert list(empty.steps) == []
+    with pytest.raises(ValueError, match="expected a gradient or None for each of 0 tensors, got 1"):
+        sgd_step(empty, [torch.ones(3)], [SGDGroup()])
 
 
 def test_group_mirrors_the_header():

@@ -10,7 +10,7 @@ from fullstride.run_folder.folder import RunFolder
 from fullstride.train import export
 from fullstride.train.checkpoints.store import Snapshot, Store
 
-from ..exchange.checkpoints import CHARACTERS, SHAPE, SHAPES, assert_equal, checkpoint_of
+from ..exchange.saved_models import CHARACTERS, SHAPE, SHAPES, assert_equal, saved_of
 
 
 def config_of(shape):
@@ -21,7 +21,7 @@ def config_of(shape):
 def exported(tmp_path, shape, config=None):
     """By `fullstride export`, out of a run that has one checkpoint."""
     with RunFolder.create(tmp_path / "run", config or config_of(shape)) as folder:
-        Store(folder.checkpoints).save(Snapshot(7, {"model": checkpoint_of(shape).tensors}, {}))
+        Store(folder.checkpoints).save(Snapshot(7, {"model": saved_of(shape).tensors}, {}))
     export.export(tmp_path / "run", tmp_path / "model.safetensors")
     return tmp_path / "model.safetensors"
 
@@ -31,7 +31,7 @@ def test_what_a_run_exported_is_read_to_the_bit(shape, tmp_path):
     shape = shape | {"eps": 1e-6, "rope_base": 500.0}
     path = exported(tmp_path, shape)
     assert llama_files.shape_of(path) == shape
-    assert_equal(llama_files.read(path), checkpoint_of(shape))
+    assert_equal(llama_files.read(path), saved_of(shape))
 
 
 def test_a_tokenizer_beside_the_file_is_taken_if_it_fits(tmp_path, caplog):
@@ -61,7 +61,7 @@ def test_the_weights_of_another_recipe_are_refused(tmp_path):
     ],
 )
 def test_a_file_that_does_not_say_what_it_is_is_refused(metadata, words, tmp_path):
-    weights = {name: tensor.clone() for name, tensor in checkpoint_of().tensors.items()}
+    weights = {name: tensor.clone() for name, tensor in saved_of().tensors.items()}
     save_file(weights, tmp_path / "model.safetensors", metadata)
     with pytest.raises(ValueError, match=words) as refused:
         llama_files.read(tmp_path / "model.safetensors")
@@ -76,7 +76,7 @@ def test_a_model_without_an_embedding_is_refused(tmp_path):
 
 
 def test_a_tied_model_with_two_different_heads_is_refused(tmp_path):
-    weights = {name: tensor.clone() for name, tensor in checkpoint_of().tensors.items()}
+    weights = {name: tensor.clone() for name, tensor in saved_of().tensors.items()}
     weights["head.weight"] += 1
     save_file(weights, tmp_path / "x.safetensors", {"config": config_of(SHAPE)})
     with pytest.raises(ValueError, match=r"the model is tied, but its head\.weight differs"):
@@ -95,15 +95,15 @@ def test_a_file_that_only_has_the_name_of_safetensors_gets_one_clear_line(tmp_pa
 
 @pytest.mark.parametrize("name", ["model.bin", "model.gguf", "folder"])
 def test_models_of_other_programs_are_read_as_exchange_reads_them(name, tmp_path):
-    exchange.write(tmp_path / name, checkpoint_of(tokenizer=CHARACTERS))
+    exchange.write(tmp_path / name, saved_of(tokenizer=CHARACTERS))
     assert llama_files.shape_of(tmp_path / name) == SHAPE
     found = llama_files.read(tmp_path / name)
-    assert_equal(found, checkpoint_of())
+    assert_equal(found, saved_of())
     assert found.tokenizer.encode("Hello") == CHARACTERS.encode("Hello")
 
 
 def test_what_a_file_holds_counts_and_not_its_name(tmp_path):
-    exchange.write(tmp_path / "model.gguf", checkpoint_of())
+    exchange.write(tmp_path / "model.gguf", saved_of())
     (tmp_path / "model.gguf").rename(tmp_path / "model.safetensors")
     assert llama_files.shape_of(tmp_path / "model.safetensors") == SHAPE
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fullstride.run_folder import folder as run_folder
-from fullstride.run_folder.folder import FolderInUse, RunFolder
+from fullstride.run_folder import folder as folder_module
+from fullstride.run_folder import lock
+from fullstride.run_folder.folder import RunFolder
+from fullstride.run_folder.lock import FolderInUse
 
 from ..train import processes
 
@@ -53,12 +55,12 @@ def test_runs_without_a_path_are_named_by_recipe_and_time(tmp_path, monkeypatch)
 
 
 def test_runs_of_one_second_get_numbers(tmp_path, monkeypatch):
-    class Frozen(run_folder.datetime):
+    class Frozen(folder_module.datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(2026, 11, 16, 3, 4, 5)
 
-    monkeypatch.setattr(run_folder, "datetime", Frozen)
+    monkeypatch.setattr(folder_module, "datetime", Frozen)
     names = []
     for _ in range(3):
         with RunFolder.create(None, "", recipe="mlp", parent=tmp_path) as folder:
@@ -189,6 +191,6 @@ def test_a_file_system_without_locks_gets_a_warning(run, monkeypatch, caplog):
     def refuse(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(run_folder.fcntl, "flock", refuse)
+    monkeypatch.setattr(lock.fcntl, "flock", refuse)
     RunFolder.open(run).close()
     assert "cannot be locked here (Function not implemented)" in caplog.text

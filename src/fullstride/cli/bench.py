@@ -124,10 +124,11 @@ def _bench_step(options: argparse.Namespace) -> int:
         from ..bench import conditions  # load torch, which bad input need not wait for
         from ..bench.step import benchmark as step
         from ..bench.step import table as step_table
+        from ..bench.step.results import Result
 
         facts = conditions.conditions() | {"heap": "kept by Fullstride, as it comes for stock PyTorch"}
         print(f"{conditions.as_text(facts)}\n\n{step_table.LEGEND}", flush=True)
-        results: list[step.Result] = []
+        results: list[Result] = []
         rounds = options.rounds or (2 if options.quick else 7)
         for result in step.run(cases, rounds, options.quick, options.profile):
             print("\n" + "\n".join(step_table.lines(result)), flush=True)

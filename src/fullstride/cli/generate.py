@@ -154,8 +154,8 @@ def _load_file(path: Path) -> tuple["Llama", "Tokenizer | None"]:
         raise ValueError(f"there is no {path}: give a run folder, or the file or folder of a model")
     with interrupts_held():
         from ..models import llama
-    checkpoint = llama_files.read(path)
-    return _fill(llama, checkpoint.shape, checkpoint.tensors), checkpoint.tokenizer
+    saved = llama_files.read(path)
+    return _fill(llama, saved.shape, saved.tensors), saved.tokenizer
 
 
 def _fill(llama: ModuleType, shape: dict[str, Any], weights: "dict[str, Tensor]") -> "Llama":

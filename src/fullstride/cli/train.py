@@ -191,7 +191,7 @@ def interrupts_held() -> Iterator[None]:
 @contextlib.contextmanager
 def _expected_errors() -> Iterator[None]:
     """Turns what can happen to anybody into one line and its exit code."""
-    from ..run_folder.folder import FolderInUse
+    from ..run_folder.lock import FolderInUse
 
     try:
         yield

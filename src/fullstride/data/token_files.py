@@ -74,11 +74,6 @@ def num_tokens(path: Path) -> int:
     return size // 2
 
 
-def largest(spans: Sequence[Span]) -> int:
-    """The largest token."""
-    return max(int(part.max()) for span in spans for _, part in _blocks(span))
-
-
 def check(spans: Sequence[Span], vocabulary: int) -> None:
     """That all tokens are below `vocabulary`. Reads the files once."""
     for span in spans:

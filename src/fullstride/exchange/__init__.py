@@ -3,7 +3,7 @@
     llama2c.py          .bin, what llama2.c's run.c loads, with tokenizer.bin
     huggingface.py      a folder, what transformers loads
     gguf_files.py       .gguf, what llama.cpp loads
-    checkpoint.py       what they have in common
+    saved_model.py      what they have in common
 
 The .safetensors of `fullstride export` is no other program's: recipes/llama_files.py reads it, which knows configs.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .checkpoint import Checkpoint
+from .saved_model import SavedModel
 
-__all__ = ["FORMATS", "Checkpoint", "is_safetensors", "read", "shape_of", "write"]
+__all__ = ["FORMATS", "SavedModel", "is_safetensors", "read", "shape_of", "write"]
 
 FORMATS = {
     ".bin": "llama2.c, with tokenizer.bin beside it",
@@ -26,10 +26,10 @@ FORMATS = {
 _KINDS = "a llama2.c .bin, a Hugging Face folder, a .gguf, or a .safetensors of `fullstride export`"
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> SavedModel:
     """Anything of FORMATS; known by its content, not by its name."""
-    checkpoint: Checkpoint = _format_of(path).read(path)
-    return checkpoint
+    saved: SavedModel = _format_of(path).read(path)
+    return saved
 
 
 def shape_of(path: Path) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def shape_of(path: Path) -> dict[str, Any]:
     return shape
 
 
-def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Path]:
+def write(path: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
     """In the format that the end of the name says, whole or not at all. Returns the files written."""
     from . import gguf_files, huggingface, llama2c
 
@@ -50,7 +50,7 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
             f"{path}: expected a name that ends with .bin, .gguf or .safetensors, or that of a folder ({known};"
             " .safetensors: by `fullstride export`)"
         )
-    written: list[Path] = formats[kind].write(path, checkpoint, replace)
+    written: list[Path] = formats[kind].write(path, saved, replace)
     return written
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from . import gguf_tokenizer, placing
-from .checkpoint import (
+from .saved_model import (
     HEAD,
-    Checkpoint,
+    SavedModel,
     check_by_scores,
     check_sizes,
     check_tokenizer,
@@ -52,7 +52,7 @@ def shape_of(path: Path) -> dict[str, Any]:
     return _shape(path, _open(path))
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> SavedModel:
     import torch
 
     reader = _open(path)
@@ -74,20 +74,20 @@ def read(path: Path) -> Checkpoint:
         tensors[name] = halved(weight, heads) if heads else weight
     tokenizer = gguf_tokenizer.read(path, functools.partial(_field, path, reader))
     check_tokenizer(path, shape, tokenizer, "its own")
-    return Checkpoint(shape, with_head(shape, {name: tensors[name] for name in sizes(shape)}), tokenizer)
+    return SavedModel(shape, with_head(shape, {name: tensors[name] for name in sizes(shape)}), tokenizer)
 
 
-def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Path]:
+def write(path: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
     import numpy as np
 
-    package, shape, tensors = _package(), checkpoint.shape, writable(path, checkpoint)
-    check_by_scores(path, checkpoint.tokenizer)
+    package, shape, tensors = _package(), saved.shape, writable(path, saved)
+    check_by_scores(path, saved.tokenizer)
     placing.refuse_existing(path, replace)
     with placing.aside(path) as folder:
         writer = package.GGUFWriter(folder / "model", _ARCHITECTURE)
         try:
             _add_shape(writer, shape)
-            gguf_tokenizer.add(writer, checkpoint.tokenizer)
+            gguf_tokenizer.add(writer, saved.tokenizer)
             for name, tensor in tensors.items():
                 writer.add_tensor_info(theirs(name), tuple(tensor.shape), np.dtype(np.float32), tensor.nbytes)
             writer.write_header_to_file()

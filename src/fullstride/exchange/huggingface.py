@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import huggingface_tokenizer, placing
-from .checkpoint import (
+from .saved_model import (
     EMBEDDING,
     HEAD,
-    Checkpoint,
+    SavedModel,
     check_sizes,
     check_tokenizer,
     checked_shape,
@@ -74,7 +74,7 @@ def shape_of(folder: Path) -> dict[str, Any]:
     return shape
 
 
-def read(folder: Path) -> Checkpoint:
+def read(folder: Path) -> SavedModel:
     from safetensors import SafetensorError, safe_open
 
     shape = shape_of(folder)
@@ -104,28 +104,28 @@ def read(folder: Path) -> Checkpoint:
         raise ValueError(f"{folder}: tie_word_embeddings is true, but lm_head.weight differs from the embedding's")
     tokenizer, place = huggingface_tokenizer.read(folder)
     check_tokenizer(folder, shape, tokenizer, place)
-    return Checkpoint(shape, with_head(shape, tensors), tokenizer)
+    return SavedModel(shape, with_head(shape, tensors), tokenizer)
 
 
-def write(folder: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Path]:
+def write(folder: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    tensors = writable(folder, checkpoint)
+    tensors = writable(folder, saved)
     _refuse_existing(folder, replace)
     with placing.aside(folder) as partial:
         whole = partial / "folder"
         whole.mkdir()
-        tokenizer = checkpoint.tokenizer
+        tokenizer = saved.tokenizer
         ids = (1, 2) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
-        _write_json(whole / CONFIG, _config(checkpoint.shape, *ids))
+        _write_json(whole / CONFIG, _config(saved.shape, *ids))
         try:
             save_file({theirs(name): tensor for name, tensor in tensors.items()}, whole / WEIGHTS, {"format": "pt"})
         except SafetensorError as error:  # what the system said is in it
             raise OSError(str(error)) from None
         (whole / WEIGHTS).chmod((whole / CONFIG).stat().st_mode)  # safetensors makes it readable for its owner alone
         if tokenizer is not None:
-            huggingface_tokenizer.write(whole, tokenizer, checkpoint.shape["context"])
+            huggingface_tokenizer.write(whole, tokenizer, saved.shape["context"])
         written = sorted(path.name for path in whole.iterdir())
         if folder.is_dir() and not replace:  # it is empty
             folder.rmdir()

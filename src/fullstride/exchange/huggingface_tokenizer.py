@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .checkpoint import by_scores
+from .saved_model import by_scores
 
 if TYPE_CHECKING:
     from ..tokens import Piece, Tokenizer

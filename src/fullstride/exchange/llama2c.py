@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import placing
-from .checkpoint import (
+from .saved_model import (
     HEAD,
-    Checkpoint,
+    SavedModel,
     check_by_scores,
     check_tokenizer,
     checked_shape,
@@ -43,7 +43,7 @@ def shape_of(path: Path) -> dict[str, Any]:
     return _open(path)[0]
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> SavedModel:
     import numpy as np
     import torch
 
@@ -58,22 +58,22 @@ def read(path: Path) -> Checkpoint:
             heads = rotary_heads(name, shape)
             tensors[name] = halved(tensor, heads) if heads else tensor
         at += count
-    return Checkpoint(shape, with_head(shape, tensors), _tokenizer(path, shape))
+    return SavedModel(shape, with_head(shape, tensors), _tokenizer(path, shape))
 
 
-def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Path]:
+def write(path: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
     """Version 0, and its tokenizer beside it. A tokenizer.bin of the same content may be there already."""
-    shape, tensors = checkpoint.shape, writable(path, checkpoint)
+    shape, tensors = saved.shape, writable(path, saved)
     for name, value in (("eps", _EPS), ("rope_base", _ROPE_BASE)):
         if shape[name] != value:
             what = f"llama2.c computes with {name} {value:g}, the model with {shape[name]:g}"
             raise ValueError(f"{path}: {what}; a .gguf file or a Hugging Face folder keeps it")
-    check_by_scores(path, checkpoint.tokenizer)
+    check_by_scores(path, saved.tokenizer)
     placing.refuse_existing(path, replace)
     with placing.aside(path) as folder:
         files = {}
-        if checkpoint.tokenizer is not None:
-            written, target = _save_tokenizer(checkpoint.tokenizer, folder), path.with_name(TOKENIZER)
+        if saved.tokenizer is not None:
+            written, target = _save_tokenizer(saved.tokenizer, folder), path.with_name(TOKENIZER)
             if path.name == TOKENIZER:
                 raise ValueError(f"{path}: this is the tokenizer's name; give the model another, such as model.bin")
             if not target.is_file() or target.read_bytes() != written.read_bytes():
@@ -83,7 +83,7 @@ def write(path: Path, checkpoint: Checkpoint, replace: bool = False) -> list[Pat
             for piece in _pieces(shape, tensors):
                 file.write(piece)
         placing.place(files | {folder / "model": path}, replace)
-    return [path] if checkpoint.tokenizer is None else [path, path.with_name(TOKENIZER)]
+    return [path] if saved.tokenizer is None else [path, path.with_name(TOKENIZER)]
 
 
 def _pieces(shape: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> Iterator[bytes | memoryview]:

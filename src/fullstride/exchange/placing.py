@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from .. import durable
+
 
 def refuse_existing(target: Path, replace: bool) -> None:
     """Before the work that would be in vain."""
@@ -45,14 +47,14 @@ def place(files: dict[Path, Path], replace: bool) -> None:
                 os.replace(written, target)
             else:
                 _name(written, target)
-                undo.append(functools.partial(_remove, target))
+                undo.append(functools.partial(durable.remove, target))
     except BaseException:
         for step in reversed(undo):
             with contextlib.suppress(OSError):
                 step()
         raise
     for path in kept:
-        _remove(path)
+        durable.remove(path)
     for folder in {target.absolute().parent for target in files.values()}:
         sync(folder)
 
@@ -101,10 +103,3 @@ def _put_back(before: Path, target: Path) -> None:
     if os.path.lexists(target) and target.is_dir():
         shutil.rmtree(target)
     os.replace(before, target)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

@@ -149,7 +149,7 @@ class LlamaConfig(Config):
 
         shape = self.model.shape() | {"vocabulary": len(tensors["embedding.weight"])}
         tokenizer = tokens.load(run) if tokens.find(run) else None
-        return exchange.write(target, exchange.Checkpoint(shape, tensors, tokenizer), replace)
+        return exchange.write(target, exchange.SavedModel(shape, tensors, tokenizer), replace)
 
     def _as_in_file(self) -> "LlamaConfig":
         from . import llama_files

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import exchange, tokens
-from ..exchange.checkpoint import EMBEDDING, HEAD, Checkpoint, check_sizes, checked_shape, sizes, with_head
+from ..exchange.saved_model import EMBEDDING, HEAD, SavedModel, check_sizes, checked_shape, sizes, with_head
 
 logger = logging.getLogger(__name__)
 
@@ -21,12 +21,12 @@ def shape_of(path: Path) -> dict[str, Any]:
         return _shape(path, file)
 
 
-def read(path: Path) -> Checkpoint:
+def read(path: Path) -> SavedModel:
     """Known by its content, not by its name."""
     return _read_exported(path) if exchange.is_safetensors(path) else exchange.read(path)
 
 
-def _read_exported(path: Path) -> Checkpoint:
+def _read_exported(path: Path) -> SavedModel:
     with _open(path) as file:
         shape = _shape(path, file)
         tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118, it is no dictionary
@@ -34,7 +34,7 @@ def _read_exported(path: Path) -> Checkpoint:
     check_sizes(path, sizes(shape), {name: tensor.shape for name, tensor in tensors.items()})
     if head is not None and not head.equal(tensors[EMBEDDING]):
         raise ValueError(f"{path}: the model is tied, but its head.weight differs from embedding.weight")
-    return Checkpoint(shape, with_head(shape, tensors), _tokenizer(path, shape))
+    return SavedModel(shape, with_head(shape, tensors), _tokenizer(path, shape))
 
 
 def _open(path: Path) -> Any:

@@ -10,46 +10,23 @@
     run.lock         locked by the process that trains here, with its id and host inside
 """
 
-import contextlib
-import errno
-import fcntl
-import logging
-import os
-import socket
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
 from .. import durable
-
-logger = logging.getLogger(__name__)
+from . import lock
 
 _OURS = ("metrics.jsonl", "checkpoints", "machine.json", "report.html")
-_held: set[int] = set()  # descriptors of locked files
-
-
-def _forget_locks() -> None:
-    """A lock lives as long as anybody has its file open: a data worker that outlives us must not hold the folder."""
-    for descriptor in _held:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    _held.clear()
-
-
-os.register_at_fork(after_in_child=_forget_locks)
-
-
-class FolderInUse(ValueError):
-    """Another live process trains in this folder."""
 
 
 class RunFolder:
     """Made by create() for a new run, open() to go on with one, read() to look at one. The first two lock it."""
 
-    def __init__(self, path: Path, config_yaml: str, lock: int | None = None) -> None:
+    def __init__(self, path: Path, config_yaml: str, descriptor: int | None = None) -> None:
         self.path = path
         self.config_yaml = config_yaml
-        self._lock = lock
+        self._lock = descriptor  # of its locked file
 
     @classmethod
     def create(
@@ -57,7 +34,7 @@ class RunFolder:
     ) -> "RunFolder":
         """Without a path, runs/<recipe>-<date>-<time>, with -2 and so on if that is taken."""
         path = _make(Path(path)) if path is not None else _make_named(parent, recipe)
-        folder = cls(path, config_yaml, _take_lock(path))
+        folder = cls(path, config_yaml, lock.take(path))
         try:
             if (path / "config.yaml").exists():
                 raise ValueError(
@@ -76,7 +53,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         folder = cls.read(path)
-        folder._lock = _take_lock(folder.path)
+        folder._lock = lock.take(folder.path)
         return folder
 
     @classmethod
@@ -114,10 +91,9 @@ class RunFolder:
         return target
 
     def close(self) -> None:
-        """Lets others train here. The lock file stays: to remove it would let two processes lock two files."""
+        """Lets others train here."""
         if self._lock is not None:
-            _held.discard(self._lock)
-            os.close(self._lock)
+            lock.release(self._lock)
             self._lock = None
 
     def __enter__(self) -> "RunFolder":
@@ -154,34 +130,6 @@ def _make_named(parent: Path, recipe: str) -> Path:
             raise ValueError(
                 f"cannot make the run folder {path}: {error.strerror}; give one that can be written"
             ) from None
-
-
-def _take_lock(path: Path) -> int | None:
-    """An open, locked file; the kernel unlocks it when the process ends, however it ends. None: no locks here."""
-    file = path / "run.lock"
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise ValueError(f"cannot write in the run folder {path}: {error.strerror}; training needs to") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            holder = os.read(descriptor, 200).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise FolderInUse(
-                f"{path} is in use by {holder or 'another process'}: wait for it, stop it, or give another folder"
-            ) from None
-        os.close(descriptor)
-        if error.errno not in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK):
-            raise ValueError(f"cannot lock {file}: {error.strerror}") from None
-        logger.warning("%s cannot be locked here (%s): make sure that one process trains in it", path, error.strerror)
-        return None
-    _held.add(descriptor)
-    with contextlib.suppress(OSError):  # a full disk: only the message to others would be poorer
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return descriptor
 
 
 def _not_a_run(path: Path) -> str:

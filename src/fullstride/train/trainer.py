@@ -23,8 +23,8 @@ from .checkpoints.saver import Saver
 from .checkpoints.store import Kind, NonFiniteWeights, Snapshot, Store
 from .errors import DataWorkerDied, Diverged, Interrupted
 from .hooks import Hook
-from .progress.bar import set_up_logging
 from .progress.recorder import Recorder
+from .progress.terminal import set_up_logging
 from .signals import Signals
 
 logger = logging.getLogger(__name__)

@@ -17,11 +17,12 @@ from fullstride.bench.compare import table as compare_table
 from fullstride.bench.compare.folder import Folder
 from fullstride.bench.measure import Timing
 from fullstride.bench.step import benchmark as step
+from fullstride.bench.step import results
 from fullstride.bench.step import side as step_side
 from fullstride.bench.step import stock as step_stock
-from fullstride.bench.step.benchmark import Measured, Result
 from fullstride.bench.step.cases import STOCK_BEST, STOCK_DEFAULT, Case
 from fullstride.bench.step.process import SideDied
+from fullstride.bench.step.results import Measured, Result
 from fullstride.data.order import Order
 from fullstride.models import mlp
 from fullstride.recipes.config import Config, Freeze, Optimizer, Schedule
@@ -89,8 +90,8 @@ def compared(tmp_path_factory):
         return original(side, *rest, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        original = step.summarise
-        patch.setattr(step, "summarise", summarise)
+        original = results.summarise
+        patch.setattr(results, "summarise", summarise)
         patch.setattr(step, "measure_peaks", lambda: PEAKS)
         patch.setenv("MALLOC_TOP_PAD_", "1")
         content = compare.run(CONFIG, seconds=0.05, json=file, say=said.append)
@@ -416,7 +417,7 @@ def measured(name, losses, threads=2):
 
 
 def content(config, *sides, load=2.0):
-    result = Result(Case("tiny"), list(sides), [], [], 2, step.differences(list(sides), 2))
+    result = Result(Case("tiny"), list(sides), [], [], 2, results.differences(list(sides), 2))
     return compare_table.as_json({"load": load, "usable_cores": 2}, config, result, compare_table.Turns(2, 1, 3.0))
 
 
@@ -443,4 +444,4 @@ def test_what_the_figures_do_not_say_is_noted():
 
 def test_a_loss_of_zero_can_be_compared():
     sides = [measured(OURS, [0.5, 0.0]), measured(STOCK_DEFAULT, [0.0, 0.0])]
-    assert step.differences(sides, 2) == {OURS: 0.5}
+    assert results.differences(sides, 2) == {OURS: 0.5}

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import json
+import mmap
 import os
 import re
 import signal
@@ -22,10 +23,10 @@ from fullstride.bench.step import process as step_process
 from fullstride.bench.step import side as step_side
 from fullstride.bench.step import stock as step_stock
 from fullstride.bench.step import table as step_table
-from fullstride.bench.step.benchmark import Measured, Memory, Ratio, Result
 from fullstride.bench.step.cases import CASES, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
 from fullstride.bench.step.models import IGNORED, WORKLOADS, gflop
 from fullstride.bench.step.process import Side, SideDied, SideFailed, SideLate
+from fullstride.bench.step.results import Measured, Memory, Ratio, Result
 from fullstride.models import llama
 
 from ...patience import PATIENCE
@@ -80,15 +81,48 @@ def test_the_stock_process_has_no_trace_of_ours(stock):
 
 
 def test_a_turn_gives_one_time_and_one_loss_a_step(stock):
-    before = len(stock.losses)
+    before, faults = len(stock.losses), faults_of(stock.pid)
     answer = stock.run(3)
     assert len(answer["seconds"]) == len(answer["losses"]) == 3
     assert all(seconds > 0 for seconds in answer["seconds"])
     assert stock.losses[before:] == answer["losses"]
-    assert answer["faults"] >= 0
+    assert answer["faults"] <= faults_of(stock.pid) - faults
     assert stock.peaks[before:] == answer["peaks"] == sorted(answer["peaks"])
     assert len(answer["peaks"]) == 3
     assert answer["peaks"][0] > 50 << 20  # torch alone is more
+
+
+def faults_of(pid):
+    """Page faults of a process so far that needed no disk, as the system counts them."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+
+def test_faults_are_those_between_the_first_step_and_the_last(monkeypatch):
+    training = step_side.Training(TINY.config())
+    data, step = training.data, training.step
+    counted = [1000]  # by the system so far
+
+    def data_that_faults(steps):
+        counted[0] += 500
+        return data(steps)
+
+    def step_that_faults(*arguments):
+        counted[0] += 7
+        return step(*arguments)
+
+    monkeypatch.setattr(training, "data", data_that_faults)
+    monkeypatch.setattr(training, "step", step_that_faults)
+    monkeypatch.setattr(step_side, "page_faults", lambda: counted[0])
+    assert training.run(3)["faults"] == 21
+
+
+def test_page_faults_are_counted_by_the_page():
+    pages = 64
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    memory.madvise(mmap.MADV_NOHUGEPAGE)
+    before = step_side.page_faults()
+    memory[:] = bytes(len(memory))
+    assert pages <= step_side.page_faults() - before < 100 * pages
 
 
 def test_a_resting_process_has_no_running_thread(stock):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fullstride.train.progress import bar as module
+from fullstride.train.progress import bar, forecast
 from fullstride.train.progress.bar import Progress
 
 from .. import processes
@@ -14,7 +14,8 @@ ROW = {"loss": 2.3103, "lr": 1e-3, "per_second": 1234.4, "gflops": 310.2, "share
 # A run of 41 steps with all that can happen; the last line says that it came to its end.
 RUN = """
 import logging, sys
-from fullstride.train.progress.bar import Progress, set_up_logging
+from fullstride.train.progress.bar import Progress
+from fullstride.train.progress.terminal import set_up_logging
 undo = set_up_logging(sys.argv[1])
 progress = Progress(total=41, start=10, unit="samples")
 row = {"loss": 2.3103, "per_second": 1234.4, "gflops": 310.2, "share_of_peak": 0.62}
@@ -46,7 +47,8 @@ def without_colours(tmp_path_factory):
 @pytest.fixture
 def lines(caplog, monkeypatch):
     """lines() gives what was said, in a place that is no terminal and where no time passes but that of the rows."""
-    monkeypatch.setattr(module, "monotonic", lambda: 0.0)
+    for module in (bar, forecast):
+        monkeypatch.setattr(module, "monotonic", lambda: 0.0)
     caplog.set_level(logging.INFO, "fullstride")
     return lambda: [record.getMessage() for record in caplog.records]
 
@@ -148,20 +150,6 @@ def test_evaluations_are_counted_once(lines):
         progress.evaluated({"step": step, "loss": 1.0, "seconds": 10.0})
         progress.train(ROW | {"step": step, "time": {"forward": 10.0, "evaluate": 10.0}})
     assert [left(line) for line in lines() if "left" in line] == ["0:03:00", "0:02:40", "0:02:20"]  # 2 s a step
-
-
-def test_the_time_left_counts_down_between_rows(monkeypatch):
-    now = [50.0]
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    forecast = module._Forecast(total=100, start=0)
-    assert forecast.seconds_left(0) is None
-    forecast.add({"step": 10, "seconds": 10.0})
-    assert forecast.seconds_left(10) == 90.0
-    now[0] += 5.0
-    assert forecast.seconds_left(10) == 85.0
-    assert forecast.seconds_left(30) == 70.0  # faster than expected
-    now[0] += 500.0
-    assert forecast.seconds_left(10) == 0.0
 
 
 def test_the_time_left_has_the_checkpoints_to_come(lines):
@@ -268,7 +256,8 @@ def test_workers_that_are_forked_while_the_bar_is_drawn_can_speak():
     code = """
 import logging, os, signal, sys, threading
 from fullstride.train.progress import terminal
-from fullstride.train.progress.bar import Progress, set_up_logging
+from fullstride.train.progress.bar import Progress
+from fullstride.train.progress.terminal import set_up_logging
 undo = set_up_logging(None)
 progress = Progress(10, 0, "samples")
 held, done = threading.Event(), threading.Event()

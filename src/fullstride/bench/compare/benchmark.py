@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..step import benchmark as step
+from ..step import results
 from ..step import stock as step_stock
 from ..step.cases import STOCK_DEFAULT, Case
 from ..step.process import Side, SideFailed
@@ -78,7 +79,7 @@ def check(config: "Config", seconds: float) -> None:
         raise ValueError(f"compare: stock PyTorch has no {' and no '.join(missing)}; set {' and '.join(instead)}")
 
 
-def measure(case: Case, folder: "Folder", seconds: float, best: bool, say: Say) -> tuple[step.Result, Turns]:
+def measure(case: Case, folder: "Folder", seconds: float, best: bool, say: Say) -> tuple[results.Result, Turns]:
     peaks = step.measure_peaks()
     folder.provide(step_stock.MOST_TRIED + 1)  # and the first of _rounds()
     failed: dict[str, str] = {}
@@ -96,9 +97,9 @@ def measure(case: Case, folder: "Folder", seconds: float, best: bool, say: Say) 
         if ours not in running:
             raise SideFailed(f"{ours.name}: {failed[ours.name]}")
         measured = [
-            step.summarise(side, [answers[side.name] for answers in rounds], peaks, profile=None) for side in running
+            results.summarise(side, [answers[side.name] for answers in rounds], peaks, profile=None) for side in running
         ]
-    result = step.to_result(case, measured, trials, None, failed)
+    result = results.to_result(case, measured, trials, None, failed)
     ratios = [ratio for ratio in result.ratios if best or ratio.peer == STOCK_DEFAULT]
     return replace(result, ratios=ratios), turns
 

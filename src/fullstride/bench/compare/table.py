@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..step import table as step_table
-from ..step.benchmark import Measured, Result, differences
+from ..step.results import Measured, Result, differences
 
 if TYPE_CHECKING:
     from ...recipes.config import Config

@@ -8,78 +8,18 @@ the same data from the same weights.
 
 import contextlib
 import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from ..measure import Spread, Timing
 from . import stock
-from .cases import STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
+from .cases import STOCK_BF16, STOCK_DEFAULT, Case
 from .process import Side, SideFailed
+from .results import Memory, Result, summarise, to_result
 from .stock import WARM_UP, Say
 
 TURN, _MOST_STEPS = 1.0, 50  # seconds of the fastest side in a round, at least; steps, at most
 # The second step is the first that has the optimizer's state beside its activations; one more shows that it was all.
 _MEMORY_STEPS, _MEMORY_LIMIT = WARM_UP, 1200.0  # seconds: bf16 without its instructions takes minutes
-
-
-@dataclass(frozen=True)
-class Measured:
-    """One side: what it is, and the median over the rounds."""
-
-    name: str
-    precision: str
-    timing: Timing  # of a step
-    units_per_second: float
-    faults: float  # a step
-    peak_bytes: int
-    gflops: float
-    share_of_peak: float | None  # of what products of this precision reach on this machine
-    losses: list[float]
-    facts: dict[str, Any]
-    profile: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """How many times faster one of ours is than a peer."""
-
-    ours: str
-    peer: str
-    peer_side: str  # the name of the peer's side: stock at its best may be the default
-    ratio: Spread
-    target: float | None
-
-    @property
-    def met(self) -> bool | None:
-        return None if self.target is None else self.ratio.median >= self.target
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The most that each process had held after the same number of steps, stock PyTorch's in bf16 among them."""
-
-    num_steps: int
-    peaks: dict[str, int]  # side -> bytes
-    trouble: str = ""  # why there is none of stock PyTorch in bf16
-
-    @property
-    def limit(self) -> int | None:
-        """What ours may hold."""
-        return self.peaks.get(STOCK_BF16)
-
-
-@dataclass(frozen=True)
-class Result:
-    case: Case
-    sides: list[Measured]
-    ratios: list[Ratio]
-    trials: list[str]  # what became of every combination of stock PyTorch's settings
-    num_losses: int  # steps that all sides took: their losses are compared
-    loss_differences: dict[str, float]  # side -> the largest to stock default in one of these steps, relative
-    memory: "Memory | None" = None
-    failed: dict[str, str] = field(default_factory=dict)  # side -> why there are no figures of it
 
 
 def run(
@@ -113,14 +53,6 @@ def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str
         measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name)) for side in running]
     memory = compare_memory(case, {side.name: side.peaks for side in running}) if case.bf16_memory else None
     return to_result(case, measured, trials, memory, failed)
-
-
-def to_result(
-    case: Case, measured: list[Measured], trials: list[str], memory: Memory | None, failed: dict[str, str]
-) -> Result:
-    count = min(len(side.losses) for side in measured)
-    ratios, different = ratios_of(case, measured), differences(measured, count)
-    return Result(case, measured, ratios, trials, count, different, memory, failed)
 
 
 def compare_memory(case: Case, peaks: dict[str, list[int]]) -> Memory:
@@ -186,55 +118,3 @@ def take_turns(sides: list[Side], steps: int, failed: dict[str, str]) -> dict[st
         return answer
 
     return each(sides, failed, turn)
-
-
-def summarise(
-    side: Side, answers: list[dict[str, Any]], peaks: dict[str, float | None], profile: dict[str, Any] | None
-) -> Measured:
-    timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
-    facts = side.facts
-    gflops = facts["gflop"] / timing.median
-    peak = peaks.get(facts["precision"])
-    return Measured(
-        name=side.name,
-        precision=facts["precision"],
-        timing=timing,
-        units_per_second=facts["units"] / timing.median,
-        faults=statistics.median(answer["faults"] / len(answer["seconds"]) for answer in answers),
-        peak_bytes=side.peaks[-1],
-        gflops=gflops,
-        share_of_peak=gflops / peak if peak else None,
-        losses=side.losses,
-        facts=facts,
-        profile=profile,
-    )
-
-
-def ratios_of(case: Case, sides: list[Measured]) -> list[Ratio]:
-    ours = [side for side in sides if side.name.startswith("fullstride")]
-    stock = [side for side in sides if side not in ours]
-    peers = [(STOCK_DEFAULT, side) for side in stock if side.name == STOCK_DEFAULT]
-    if stock:  # the best of the rounds: a trial is short, and the default may turn out to be the faster one after all
-        peers.append((STOCK_BEST, min(stock, key=lambda peer: peer.timing.median)))
-    ratios = []
-    for side in ours:
-        targets = case.targets.get(side.name.removeprefix("fullstride "), {})
-        ratios += [
-            Ratio(side.name, kind, peer.name, side.timing.ratio_to(peer.timing), targets.get(kind))
-            for kind, peer in peers
-        ]
-    return ratios
-
-
-def differences(sides: list[Measured], count: int) -> dict[str, float]:
-    """Side -> the largest difference of its loss to that of stock as it comes in one of the first steps, relative."""
-    default = next((side.losses[:count] for side in sides if side.name == STOCK_DEFAULT), [])
-    found: dict[str, float] = {}
-    if not default:
-        return found
-    for side in sides:
-        if side.name != STOCK_DEFAULT:
-            pairs = zip(side.losses, default, strict=False)
-            relative = [abs(loss - other) / (abs(other) or 1.0) for loss, other in pairs]
-            found[side.name] = next(filter(math.isnan, relative), max(relative))
-    return found

@@ -5,7 +5,6 @@ from typing import Any
 
 MODELS = ("mlp", "llama", "bert")  # of models.py
 TEST_MODELS = ("tiny", "tiny-llama")  # there, too
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 STOCK_DEFAULT, STOCK_BEST, STOCK_BF16 = "stock default", "stock at its best", "stock autocast bf16"
 MOST_FAULTS = 1000  # page faults a step of ours; and it must not hold more memory than stock as it comes
 

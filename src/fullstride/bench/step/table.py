@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .benchmark import Measured, Memory, Ratio, Result
 from .cases import MOST_FAULTS, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT
+from .results import Measured, Memory, Ratio, Result
 
 LEGEND = """\
 time of one step, median [lowest..highest] of the rounds, which the sides take in turns, each in its own process;

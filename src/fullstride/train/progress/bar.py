@@ -3,35 +3,24 @@
      120/1000 ------                                     12%  0:01:10 gone, 0:08:35 left
     loss 2.3103, 103 ms/step, 1,234 samples/s, 0.31 TFLOP/s (62% of peak), data wait 0.2%, 812 MB
     evaluated at step 100: loss 2.3812, accuracy 0.9120 (best)
-
-The time left is what the steps, evaluations and checkpoints to come will take if they go on like the ones before:
-
-    left = steps left * (median seconds of a recent step + seconds of an evaluation / steps between two + the same of
-           checkpoints)
-
-The first row, in which memory is first touched and data first read, counts only as long as it is the only one.
 """
 
 import contextlib
 import logging
 import math
 import sys
-from collections import deque
-from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from . import terminal
-from .terminal import set_up_logging
+from .forecast import Forecast
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-__all__ = ["Progress", "set_up_logging"]
 logger = logging.getLogger(__name__)
 
-_NUM_RECENT = 20  # rows
 _REFRESHES_PER_SECOND = 2  # the bar is drawn in a thread that takes turns with the training's Python
 
 
@@ -40,7 +29,7 @@ class Progress:
 
     def __init__(self, total: int, start: int = 0, unit: str = "samples", quiet: bool = False) -> None:
         self._step, self._total, self._unit = start, total, unit
-        self._forecast = _Forecast(total, start)
+        self._forecast = Forecast(total, start)
         self._row: dict[str, Any] = {}
         self._evaluation = ""
         self._begin = monotonic()
@@ -101,65 +90,6 @@ class Progress:
         facts = [_loss(self._row), *_speed(self._row, self._unit)] if self._row else ["waiting for the first steps"]
         lines = [", ".join(facts)] + ([self._evaluation] if self._evaluation else [])
         return Group(first, *(Text(line) for line in lines))  # a narrow terminal breaks them: nothing is lost
-
-
-class _Forecast:
-    """Seconds left, from rows."""
-
-    def __init__(self, total: int, start: int) -> None:
-        self.evaluations, self._checkpoints = _Periodic(start), _Periodic(start)
-        self._total = total
-        self._last = (start, 0.0, 0.0)  # step, seconds of the attempt, and when that was on our own clock
-        self._first: float | None = None  # seconds a step of the first row
-        self._recent: deque[float] = deque(maxlen=_NUM_RECENT)
-
-    def add(self, row: dict[str, Any]) -> None:
-        step, seconds, parts = row["step"], row.get("seconds") or 0.0, row.get("time") or {}
-        num_steps = step - self._last[0]
-        passed = sum(parts[name] for name in parts if name != "wall") if parts else seconds - self._last[1]
-        self._last = (step, seconds, monotonic())
-        if num_steps <= 0:
-            return
-        if parts.get("checkpoint"):
-            self._checkpoints.add(step, parts["checkpoint"])
-        a_step = (passed - parts.get("evaluate", 0.0) - parts.get("checkpoint", 0.0)) / num_steps
-        if self._first is None:
-            self._first = a_step
-        else:
-            self._recent.append(a_step)
-
-    def seconds_left(self, step: int) -> float | None:
-        """None before the first row. Counts down between rows."""
-        if self._first is None:
-            return None
-        a_step = median(self._recent) if self._recent else self._first
-        a_step += self.evaluations.a_step() + self._checkpoints.a_step()
-        counted_down = (self._total - self._last[0]) * a_step - (monotonic() - self._last[2])
-        return max(0.0, min(counted_down, (self._total - step) * a_step))
-
-
-class _Periodic:
-    """Seconds a step of something that happens every so many steps, from its first time to its last."""
-
-    def __init__(self, start: int) -> None:
-        self._start = start
-        self._first: tuple[int, float] | None = None  # step, seconds
-        self._last, self._later = start, 0.0  # step of the last, seconds of all but the first
-
-    def add(self, step: int, seconds: float) -> None:
-        if self._first is None:
-            self._first = (step, seconds)
-        else:
-            self._later += seconds
-        self._last = step
-
-    def a_step(self) -> float:
-        if self._first is None:
-            return 0.0
-        step, seconds = self._first
-        if self._last > step:
-            return self._later / (self._last - step)
-        return seconds / (step - self._start) if step > self._start else 0.0
 
 
 def _train_line(row: dict[str, Any], total: int, unit: str, left: float | None) -> str:

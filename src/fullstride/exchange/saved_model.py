@@ -22,7 +22,7 @@ _MOST_LAYERS = 4096  # far above any model: a damaged number would be as many na
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SavedModel:
     shape: dict[str, Any]
     """Arguments of models.llama.build, without recompute."""
     tensors: "dict[str, Tensor]"
@@ -124,13 +124,13 @@ def check_by_scores(path: Path, tokenizer: "Tokenizer | None") -> None:
         raise ValueError(f"{path}: {what}; a Hugging Face folder keeps its own file")
 
 
-def writable(path: Path, checkpoint: Checkpoint) -> "dict[str, Tensor]":
+def writable(path: Path, saved: SavedModel) -> "dict[str, Tensor]":
     """The weights to write, all there and of one head if tied; else a ValueError."""
     import torch
 
-    expected = sizes(checked_shape(path, checkpoint.shape))
-    tensors = dict(checkpoint.tensors)
-    if checkpoint.shape["tied"]:
+    expected = sizes(checked_shape(path, saved.shape))
+    tensors = dict(saved.tensors)
+    if saved.shape["tied"]:
         head = tensors.pop(HEAD, None)
         if head is not None and head is not tensors.get(EMBEDDING) and not torch.equal(head, tensors[EMBEDDING]):
             raise ValueError(f"{path}: the model is tied, but its head.weight differs from embedding.weight")
@@ -138,7 +138,7 @@ def writable(path: Path, checkpoint: Checkpoint) -> "dict[str, Tensor]":
     for name, tensor in tensors.items():
         if tensor.dtype != torch.float32:
             raise ValueError(f"{path}: expected {name} in float32, got {str(tensor.dtype).removeprefix('torch.')}")
-    check_tokenizer(path, checkpoint.shape, checkpoint.tokenizer, "one")
+    check_tokenizer(path, saved.shape, saved.tokenizer, "one")
     return {name: tensors[name].detach().contiguous() for name in expected}
 
 

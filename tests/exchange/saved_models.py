@@ -30,13 +30,13 @@ def model_of(shape, seed=0):
     return model
 
 
-def checkpoint_of(shape=SHAPE, tokenizer=None, seed=0):
-    return exchange.Checkpoint(dict(shape), model_of(shape, seed).state_dict(), tokenizer)
+def saved_of(shape=SHAPE, tokenizer=None, seed=0):
+    return exchange.SavedModel(dict(shape), model_of(shape, seed).state_dict(), tokenizer)
 
 
-def logits_of(checkpoint, tokens):
-    model = llama.build(**checkpoint.shape)
-    model.load_state_dict(checkpoint.tensors)
+def logits_of(saved, tokens):
+    model = llama.build(**saved.shape)
+    model.load_state_dict(saved.tensors)
     with torch.no_grad():
         return model(tokens)
 
