@@ -25,8 +25,7 @@ def test_short_calls_are_repeated_within_a_turn(monkeypatch):
     assert timings["a"].seconds == (0.25,) * 3
 
 
-def test_results_lie_in_a_folder_named_after_the_cpu_and_what_it_can_do():
-    name = conditions.folder_name()
-    assert name == name.lower()
-    assert " " not in name
-    assert name.endswith([isa for isa, able in _native.isas().items() if able][-1])
+def test_conditions_name_the_best_instructions_of_the_machine_and_those_in_use():
+    found = conditions.conditions()
+    assert found["best_isa"] == [isa for isa, able in _native.isas().items() if able][-1]
+    assert found["isa"] == _native.isa()

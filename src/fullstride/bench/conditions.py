@@ -2,7 +2,6 @@
 
 import os
 import platform
-import re
 import time
 from typing import Any
 
@@ -35,9 +34,6 @@ def as_text(conditions: dict[str, Any]) -> str:
     return "\n".join(f"{name.replace('_', ' '):<13} {value}" for name, value in conditions.items())
 
 
-def folder_name() -> str:
-    """Of results from this kind of machine: a hypervisor may hide what the name of the CPU promises."""
-    return re.sub(r"[^a-z0-9_]+", "-", f"{cpu.describe().model} {_best_isa()}".lower()).strip("-")
 
 
 def _best_isa() -> str:
