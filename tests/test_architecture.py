@@ -81,6 +81,12 @@ def test_the_list_has_every_folder_and_no_other():
     assert set(read_ranks(DOCUMENT.read_text())) == there
 
 
+def test_models_are_plain_pytorch():
+    """The stock side of a comparison loads them by their paths."""
+    found = [(file.name, *line) for file in (PACKAGE / "models").glob("*.py") for line in imports(file, PACKAGE)]
+    assert not found
+
+
 LIST = f"""{SECTION}
 
 | folder | what it is |

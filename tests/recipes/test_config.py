@@ -132,3 +132,13 @@ def test_fields_that_a_file_leaves_out_are_listed():
 def test_a_config_without_a_task_says_so():
     with pytest.raises(NotImplementedError, match="it needs a method task"):
         Config(recipe="x", steps=1, micro_batch=1, optimizer=Optimizer(lr=1.0)).task()
+
+
+def test_a_recipe_of_ones_own_finds_the_names_it_needs_beside_the_trainer_as_well():
+    from fullstride.recipes import config, task
+    from fullstride.train import config as beside_config
+    from fullstride.train import task as beside_task
+
+    for name in beside_config.__all__:
+        assert getattr(beside_config, name) is getattr(config, name)
+    assert (beside_task.Task, beside_task.Stock) == (task.Task, task.Stock)
