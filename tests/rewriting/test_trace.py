@@ -209,6 +209,12 @@ def test_a_model_that_was_not_prepared_is_all_torchs():
     assert chosen(rows, module="mlp.0", operation="aten::linear")
 
 
+def test_a_module_may_have_any_name():
+    model = nn.ModuleDict({"a|b::c": Sums()})
+    rows = trace(model, lambda: model["a|b::c"](torch.ones(2, 2))).rows
+    assert chosen(rows, module="a|b::c", operation="aten::cumsum", phase="forward", calls=1)
+
+
 def test_one_time_is_not_counted_twice():
     found = Training().trace()
     assert found.total() <= found.traced_milliseconds

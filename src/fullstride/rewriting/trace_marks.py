@@ -23,7 +23,7 @@ from .probes.rms_norm import NormForward
 from .probes.rotary import RotaryForward
 
 THE_MODEL = "(the model)"
-_PREFIX = "fullstride"
+_PREFIX, _BETWEEN = "fullstride", "\x1f"  # which no path of a module has
 _Record: Any = torch._C._profiler._RecordFunctionFast  # no operation of torch, so no mode of ours sees it
 
 
@@ -34,11 +34,11 @@ class Mark:
     detail: str = ""  # mechanism of the module, variant of the kernel
 
     def __str__(self) -> str:
-        return "|".join((_PREFIX, self.kind, self.name, self.detail))
+        return _BETWEEN.join((_PREFIX, self.kind, self.name, self.detail))
 
 
 def mark_of(event_name: str) -> Mark | None:
-    prefix, *parts = event_name.split("|")
+    prefix, *parts = event_name.split(_BETWEEN)
     return Mark(*parts) if prefix == _PREFIX and len(parts) == 3 else None
 
 
