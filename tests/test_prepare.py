@@ -1,6 +1,7 @@
 """prepare() and explain() on models of a few lines; test_unknown_models.py has the real ones."""
 
 import logging
+import re
 from typing import Any
 
 import pytest
@@ -132,6 +133,15 @@ def test_explain_lists_what_was_replaced_and_why_not():
     assert "parametrized" in text
     assert "split" in text
     assert "AdamW, one call a step" in text
+
+
+def test_explain_lists_the_operations_of_a_step_where_it_is_given_one():
+    model, optimizer = fullstride.prepare(*make(), precision="fp32")
+    text = str(fullstride.explain(model, trace=lambda: train(model, optimizer, range(1))))
+    assert "AdamW, one call a step" in text
+    assert re.search(r"forward +blocks\.\*\.mlp +\S+ +our kernel", text)
+    assert re.search(r"\d+ operations, [\d.]+ ms; \d+ % by our kernels, \d+ % caught by nobody", text)
+    assert "operations" not in str(fullstride.explain(model))
 
 
 def test_prepare_says_what_it_did_in_one_line(monkeypatch, capsys):

@@ -54,6 +54,7 @@ class Preparation:
     without: frozenset[str] = frozenset()  # mechanisms that were switched off
     optimizer_ref: Any = field(default=None, repr=False)
     runtime: Runtime | None = field(default=None, repr=False)
+    trace: rewriting.Trace | None = field(default=None, repr=False)  # of a step, if the last explain() asked for one
 
     def __post_init__(self) -> None:
         if self.runtime is not None:
@@ -90,6 +91,8 @@ class Preparation:
             lines += [f"{text:<10} {count:4} x {kind}: {what} ({by})" for (kind, what, by), count in counts.items()]
         caught = self.setting.caught
         lines += [f"functions  {count:4} x {name} (function_mode)" for name, count in sorted(caught.items())]
+        if self.trace is not None:
+            lines += ["", str(self.trace)]
         return "\n".join(lines)
 
 
@@ -178,16 +181,17 @@ def restore(model: nn.Module) -> nn.Module:
     return model
 
 
-def explain(model: nn.Module, trace: Callable[[], object] | None = None) -> Any:
+def explain(model: nn.Module, trace: Callable[[], object] | None = None) -> Preparation:
     """What prepare() did with this model: print it. Each module that was replaced, by what, or why it was not.
 
-    trace: a function that runs one real training step. It is called three times, and the account lists every operation
-    of the last one, with who computed it and its time: the answer to "why is this model not faster?".
+    trace: a function that runs one real training step. It is called three times, and the account ends with a table of
+    every operation of the last one, who computed it and its time: the answer to "why is this model not faster?".
     """
     record = _unwrap(model).__dict__.get("_preparation")
     if record is None:
         raise ValueError("explain: expected a model that prepare() returned, got one that was not prepared")
     assert isinstance(record, Preparation)
+    record.trace = None if trace is None else rewriting.trace(_unwrap(model), trace)
     return record
 
 
@@ -263,9 +267,6 @@ def _unwrap(model: nn.Module) -> nn.Module:
 def _set_up(process: Runtime, wished: int | None, precision: str, left_out: Collection[str]) -> choosing.Choice:
     """Memory, threads, libraries and patches of torch, for the whole process."""
     machine = list(memory.tune())
-    count, flushes = torch.get_num_threads(), threads.flushes_denormals()
-    was = f"{count} thread{'s' if count > 1 else ''}, denormals {'flushed' if flushes else 'kept'}"
-    process.change("threads", threads.as_they_are, was)
     machine.append(str(threads.set_threads(wished)))
     process.change("kernels", _native.as_it_is)
     process.change("torch.utils.checkpoint", prepared_forward.follow_checkpoints)

@@ -6,21 +6,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from fullstride import _native
+from fullstride import _native, runtime
 from fullstride.machine import cpu, threads
 
 from .machines import V2_MOUNT, cores, write
 
 
-@pytest.fixture(autouse=True)
-def threads_as_before():
-    put_back = threads.as_they_are()
-    yield
-    put_back()
-
-
 @pytest.fixture
-def machine(threads_as_before, monkeypatch, tmp_path):
+def machine(monkeypatch, tmp_path):
     """machine(...) makes a machine with so many cores, and torch with so many threads. Returns what torch is set to."""
 
     def make(num_cores, torch_threads, quota=None, affinity=None, **environment):
@@ -34,6 +27,8 @@ def machine(threads_as_before, monkeypatch, tmp_path):
             files |= {"sys/fs/cgroup/cpu.max": f"{int(quota * 100000)} 100000\n"}
         there = cpu.describe(write(tmp_path, files), affinity or range(num_cores))
         monkeypatch.setattr(cpu, "describe", lambda: there)
+        put_back = threads.as_they_are()  # those of this process, not those of the machine that is made up
+        monkeypatch.setattr(threads, "as_they_are", lambda: put_back)
         state = [torch_threads]
         monkeypatch.setattr(torch, "get_num_threads", lambda: state[-1])
         monkeypatch.setattr(torch, "set_num_threads", state.append)
@@ -148,6 +143,7 @@ def test_what_was_done_is_one_line():
 @pytest.mark.parametrize("in_between", [1, 3])
 def test_threads_and_denormals_come_back(num_threads, flushes, in_between):
     num_threads(2)
+    runtime.current().change("test", threads.as_they_are)
     torch.set_flush_denormal(flushes)
     _native.library().fs_flush_denormals_everywhere(flushes)
     put_back = threads.as_they_are()

@@ -56,7 +56,7 @@ def test_result_is_the_same_with_and_without_recording(norm):
 
 
 @norms
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is ")  # torch uses it itself
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is ")  # torch's own use of it, on its first dual tensor
 def test_forward_mode_differentiation_is_not_lost(norm):
     x, tangent = random(3, 8), random(3, 8, seed=1)
     with forward_ad.dual_level():

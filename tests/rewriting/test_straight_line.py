@@ -7,6 +7,7 @@ import linecache
 import os
 import py_compile
 import sys
+import warnings
 
 import pytest
 import torch
@@ -32,9 +33,11 @@ seen = []
 def helper(x):
     return F.relu(x)
 
-def decorated(function):
-    function.note = "kept"
-    return function
+def kept(note):
+    def decorate(function):
+        function.note = note
+        return function
+    return decorate
 
 class Model(nn.Module):
     def __init__(self):
@@ -280,7 +283,22 @@ def test_a_decorator_that_wraps_is_refused():
 
 
 def test_a_decorator_that_gives_the_function_back_is_no_matter(tmp_path):
-    module, _ = write_module(tmp_path, RELU, before="@decorated\n    ")
+    module, _ = write_module(tmp_path, RELU, before="@kept(1)\n    ")
+    assert fuse(module.Model()) == Fused("Linear + ReLU")
+
+
+def test_what_stands_on_the_same_line_is_not_taken_for_the_method(tmp_path):
+    """A lambda beside a function: its own code is not read as that of the function."""
+    module, _ = write_module(tmp_path, RELU, before="@kept(lambda self, x: F.silu(self.a(x)) + SCALE)\n    ")
+    model = module.Model()
+    module.Model.forward = module.Model.forward.note
+    assert_left(model, NOT_WHAT_RUNS)
+
+
+def test_a_file_that_makes_the_compiler_warn_is_read_in_silence(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module, _ = write_module(tmp_path, f"'\\d'\n{RELU}")
     assert fuse(module.Model()) == Fused("Linear + ReLU")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch.utils.data import get_worker_info
 
-from .. import _native
+from .. import _native, runtime
 from . import cpu
 
 
@@ -29,9 +29,14 @@ class Threads:
 
 
 def set_threads(threads: int | None = None) -> Threads:
-    """Sets the threads of torch and of the kernels, `threads` of them if given, and lets them flush denormals."""
+    """Sets the threads of torch and of the kernels, `threads` of them if given, and lets them flush denormals.
+
+    The runtime of the process remembers what there was.
+    """
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
         raise ValueError(f"threads: expected a whole number from 1 on, or None for the usable cores; got {threads!r}")
+    was = f"{_counted(torch.get_num_threads())}, denormals {'flushed' if flushes_denormals() else 'kept'}"
+    runtime.current().change("threads", as_they_are, was)
     count, reason = (threads, "as asked for") if threads is not None else _choose(cpu.describe())
     if count != torch.get_num_threads():
         torch.set_num_threads(count)
@@ -56,6 +61,10 @@ def flushes_denormals() -> bool:
     """Whether the calling thread takes them for zeros. torch has no way to ask; a product tells."""
     tiny = torch.full((1,), 1e-39, dtype=torch.float32, device="cpu")
     return not (tiny * 0.5).view(torch.int32).any()
+
+
+def _counted(number: int) -> str:
+    return f"{number} thread{'s' if number > 1 else ''}"
 
 
 def _choose(machine: cpu.Cpu) -> tuple[int, str]:

@@ -2,5 +2,6 @@
 
 from .mechanisms import MECHANISMS, check, wished
 from .rewrite import Outcome, put_back, rewrite
+from .trace import Trace, trace
 
-__all__ = ["MECHANISMS", "Outcome", "check", "put_back", "rewrite", "wished"]
+__all__ = ["MECHANISMS", "Outcome", "Trace", "check", "put_back", "rewrite", "trace", "wished"]

@@ -16,6 +16,7 @@ in the list of constructs is refused, so syntax that a later Python adds means "
 import ast
 import inspect
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -85,22 +86,23 @@ def reads(module: nn.Module, name: str) -> Reads:
 def source(code: CodeType) -> ast.FunctionDef | None:
     """The function as it is written where the code comes from, if that compiles to this very code."""
     try:
-        tree, codes = _compiled("".join(inspect.findsource(code)[0]))
+        functions, codes = _compiled("".join(inspect.findsource(code)[0]))
     except (OSError, TypeError, ValueError, SyntaxError):  # no file, as of exec(), or one that is being edited
         return None
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and code in codes]
-    first = code.co_firstlineno
-    return next((f for f in functions if first in {f.lineno, *(node.lineno for node in f.decorator_list)}), None)
+    return functions.get((code.co_name, code.co_firstlineno)) if code in codes else None
 
 
-@lru_cache(maxsize=4)  # modules of a model come from few files
-def _compiled(text: str) -> tuple[ast.Module, list[CodeType]]:
-    """A whole file, because its imports change the code of its methods."""
-    tree = ast.parse(text)
-    codes = [compile(tree, "", "exec", dont_inherit=True)]
+@lru_cache(maxsize=2)  # modules of a model come from few files
+def _compiled(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], list[CodeType]]:
+    """Functions by name and first line, and all code. Of a whole file: its imports change the code of its methods."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # importing it has said what there is to say
+        tree = ast.parse(text)
+        codes = [compile(tree, "", "exec", dont_inherit=True)]
     for code in codes:
         codes += (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return tree, codes
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {(f.name, min([f.lineno, *(node.lineno for node in f.decorator_list)])): f for f in functions}, codes
 
 
 def _chains(node: ast.AST, code: CodeType) -> Iterator[list[str]]:
