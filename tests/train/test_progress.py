@@ -266,8 +266,9 @@ progress.close()
 
 def test_workers_that_are_forked_while_the_bar_is_drawn_can_speak():
     code = """
-import logging, os, signal, sys, threading
+import logging, os, signal, sys, threading, warnings
 from fullstride.train import terminal
+warnings.simplefilter("ignore")  # Python 3.12 warns of the fork, and would wait for the lock that is held here
 from fullstride.train.progress import Progress, set_up_logging
 undo = set_up_logging(None)
 progress = Progress(10, 0, "samples")
