@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <initializer_list>
 
 // glibc's own, under the names that this library does not take over.
 extern "C" int __sigaction(int number, const struct sigaction* action, struct sigaction* old) noexcept;

@@ -254,10 +254,11 @@ progress.close()
 
 def test_workers_that_are_forked_while_the_bar_is_drawn_can_speak():
     code = """
-import logging, os, signal, sys, threading
+import logging, os, signal, sys, threading, warnings
 from fullstride.train.progress import terminal
 from fullstride.train.progress.bar import Progress
 from fullstride.train.progress.terminal import set_up_logging
+warnings.simplefilter("ignore")  # Python 3.12 warns of the fork, and would wait for the lock that is held here
 undo = set_up_logging(None)
 progress = Progress(10, 0, "samples")
 held, done = threading.Event(), threading.Event()
