@@ -20,7 +20,7 @@ from fullstride.bench.step.process import Side
 from fullstride.bench.step.stock import WARM_UP
 from fullstride.rewriting import MECHANISMS
 
-MODELS = {"mlp": CASES[0], "llama": CASES[2], "bert": CASES[4]}
+MODELS = {"mlp": CASES[0], "llama": CASES[2], "bert": CASES[4], "gpt2": Case("gpt2")}
 _TURN = 2.0  # seconds of steps of a side in a round, at least
 
 

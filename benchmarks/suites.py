@@ -51,7 +51,7 @@ _ENGINE = (
 )  # fmt: skip
 _KERNEL_BASE = ("csrc/simd", "csrc/kernel.h", "csrc/threads.cc", "src/fullstride/ops/_tensors.py")
 _OPTIMIZER = ("csrc/optimizer", "src/fullstride/ops/_optimizer.py", "src/fullstride/ops/_formats.py")
-_PRODUCTS = ("csrc/gemm", "src/fullstride/ops/gemm.py", "src/fullstride/ops/_products.py", "src/fullstride/backends")
+_PRODUCTS = ("csrc/gemm", "src/fullstride/ops/gemm.py", "src/fullstride/ops/products.py", "src/fullstride/backends")
 _NORMS = ("csrc/kernels/norm.h", "src/fullstride/ops/_norms.py")
 # Beside the files named after the op.
 _BESIDE = {

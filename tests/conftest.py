@@ -13,7 +13,7 @@ from fullstride import _native, runtime
 from fullstride.backends import cache
 from fullstride.backends.trials import verdicts
 from fullstride.machine import cpu
-from fullstride.ops import linear
+from fullstride.ops import products
 
 # A loaded machine misses deadlines and is slow in making examples; what was found before would make two runs of the
 # same tests differ.
@@ -80,11 +80,11 @@ def made_up() -> cache.Findings:
     rates: dict[str, dict[str, dict[str, float]]] = {"fp32": {}, "bf16": {}, "fp16": {}}
     fine: dict[str, str] = {}
     for precision, dtype, factor in (("fp32", torch.float32, 1.0), ("bf16", torch.bfloat16, low)):
-        names = linear.built(dtype)
+        names = products.built(dtype)
         fine |= {verdicts.product_name(precision, name): verdicts.FINE for name in names}
-        for i, shape in enumerate(linear.SHAPES):
+        for i, shape in enumerate(products.SHAPES):
             rates[precision][shape] = {name: factor * (150.0 + 50 * (j == i)) for j, name in enumerate(names[::-1])}
-        rates["fp16"] |= {shape: {"torch": 30.0} for shape in linear.SHAPES}
+        rates["fp16"] |= {shape: {"torch": 30.0} for shape in products.SHAPES}
     fine |= {verdicts.operation_name("bf16", operation): verdicts.FINE for operation in verdicts.OPERATIONS}
     fine |= {verdicts.product_name("fp16", "torch"): verdicts.FINE, "torch's int8 product": verdicts.FINE}
     return cache.Findings(fine, rates, taken=time.time())
@@ -92,6 +92,6 @@ def made_up() -> cache.Findings:
 
 @pytest.fixture(autouse=True)
 def _nothing_prepared():
-    """What a test prepared and did not restore ends with it."""
-    yield
-    runtime.stop()
+    """Each test begins in a process without prepared models; what it prepared and did not restore ends with it."""
+    with runtime.fresh():
+        yield

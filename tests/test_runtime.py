@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import signal
 import threading
 
 import pytest
@@ -16,7 +17,7 @@ from torch.optim import optimizer as torch_optimizer
 import fullstride
 from fullstride import _native, runtime
 from fullstride.machine import threads
-from fullstride.ops import linear
+from fullstride.ops import _overlap, linear, products
 
 from .language_model import batch, make, train
 
@@ -31,9 +32,9 @@ def state_of_torch():
         "checkpoint": torch.utils.checkpoint._checkpoint_without_reentrant_generator,
         "optimizer hooks": dict(torch_optimizer._global_optimizer_pre_hooks),
         "modes": torch._C._len_torch_function_stack(),
-        "backends": {(dtype, s): linear.backend(dtype, s) for dtype in linear.KERNEL_DTYPES for s in linear.SHAPES},
+        "backends": {(dtype, s): products.backend(dtype, s) for dtype in linear.KERNEL_DTYPES for s in products.SHAPES},
         "excluded": dict(runtime.current().excluded),
-        "overlap": linear.overlaps_weight_grads(),
+        "overlap": _overlap.overlaps_weight_grads(),
         "isa": _native.isa(),
         "worker": [thread.name for thread in threading.enumerate() if "weight-gradients" in thread.name],
     }
@@ -80,7 +81,9 @@ def test_restore_says_what_became_of_the_process(monkeypatch, capsys, num_thread
     assert capsys.readouterr().err == "fullstride: restored; the process stays as it is for 1 other prepared model(s)\n"
     fullstride.restore(second)
     said = capsys.readouterr().err
-    assert said.startswith("fullstride: restored, and torch as before; 2 threads, denormals kept; the heap ")
+    assert said.startswith("fullstride: restored, and torch as before; threads: 2 threads, denormals kept; kernels: ")
+    assert "torch.utils.checkpoint: its own; " in said
+    assert said.endswith(("; the heap stays kept\n", "; the heap is as it comes\n"))
     assert said.count("\n") == 1
 
 
@@ -93,14 +96,46 @@ def test_a_preparation_that_fails_leaves_the_process_alone(num_threads):
     assert state_of_torch() == before
 
 
-def test_a_failure_does_not_disturb_a_model_that_is_prepared(num_threads):
+def bad_threads(model):
+    fullstride.prepare(model, precision="fp32", threads=0)
+
+
+def bad_optimizer(model):
+    fullstride.prepare(model, torch.optim.Adagrad(model.parameters()), threads=3, without=["tied_gradients"])
+
+
+def bad_precision(model):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FULLSTRIDE_PRECISION", "int4")
+        fullstride.prepare(model, threads=3)
+
+
+@pytest.mark.parametrize("fail", [bad_threads, bad_optimizer, bad_precision])
+def test_a_failure_does_not_disturb_a_model_that_is_prepared(fail, num_threads):
     num_threads(2)
     model, optimizer = fullstride.prepare(*make(), threads=1)
-    during = state_of_torch()
-    with pytest.raises(ValueError, match="threads: expected a whole number"):
-        fullstride.prepare(make()[0], precision="fp32", threads=0)
+    during, ties = state_of_torch(), runtime.current().ties_gradients
+    with pytest.raises((TypeError, ValueError)):
+        fail(make()[0])
     assert state_of_torch() == during
+    assert runtime.current().ties_gradients == ties
     train(model, optimizer, range(1))
+
+
+def test_a_model_whose_preparation_failed_late_is_as_it_was(monkeypatch, num_threads):
+    def fail(*args):
+        raise ArithmeticError("on purpose")
+
+    num_threads(2)
+    before = state_of_torch()
+    model, optimizer = make()
+    kinds, y = [type(module) for module in model.modules()], model(batch(0))
+    monkeypatch.setattr("fullstride.preparation._wrap_forwards", fail)
+    with pytest.raises(ArithmeticError):
+        fullstride.prepare(model, optimizer, precision="bf16")
+    assert [type(module) for module in model.modules()] == kinds
+    assert torch.equal(model(batch(0)), y)
+    assert state_of_torch() == before
 
 
 def test_a_model_that_died_does_not_hide_what_there_was(num_threads):
@@ -108,7 +143,6 @@ def test_a_model_that_died_does_not_hide_what_there_was(num_threads):
     before = state_of_torch()
     fullstride.prepare(*make(), threads=1)  # and nobody keeps it
     model, _ = fullstride.prepare(*make(), threads=3)
-    runtime.current().users.clear()  # as the garbage collector does, sooner or later
     fullstride.restore(model)
     assert state_of_torch() == before
 
@@ -121,7 +155,10 @@ def test_the_preparation_holds_the_runtime_and_shows_it(num_threads):
     text = str(record)
     assert "products   fp32: few rows" in text
     assert "machine    threads 1: as asked for" in text
-    assert "changed    threads: 2 threads, denormals kept" in text
+    assert "changed    threads, before: 2 threads, denormals kept" in text
+    assert "changed    torch.utils.checkpoint, before: its own" in text
+    assert "changed    hook before optimizer steps, before: none" in text
+    assert str(pickle.loads(pickle.dumps(record))).startswith(text.split("changed")[0])
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
@@ -162,6 +199,66 @@ def test_threads_train_prepared_models_of_their_own():
         worker.join()
     for expected, precision in zip(alone, ("fp32", "bf16"), strict=True):
         assert results[precision] == pytest.approx(expected, rel=1e-5)  # another thread of torch's may cut work anew
+
+
+def test_threads_may_prepare_and_restore_at_the_same_time(num_threads):
+    num_threads(2)
+    before = state_of_torch()
+
+    def work():
+        for _ in range(3):
+            model, optimizer = fullstride.prepare(*make(), precision="fp32", threads=2)
+            train(model, optimizer, range(1))
+            fullstride.restore(model)
+            done.append(1)
+
+    done: list[int] = []
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(done) == 9
+    assert not runtime.current().changes
+    after = state_of_torch()
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {"threads", "denormals"}  # of which each thread has its own
+
+
+def test_restore_in_a_forked_child_of_a_process_with_threads_does_not_wait_for_them(num_threads):
+    num_threads(2)
+    model, _ = fullstride.prepare(*make(), precision="fp32")
+    torch.ones(1 << 20).mul_(2)  # the threads run
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        fullstride.restore(model)
+        os._exit(0 if torch.get_num_threads() == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_optimizers_want_outlives_a_restore():
+    model = nn.Linear(4, 4)
+    optimizer = fullstride.optim.AdamW(model.parameters(), clip=1.0)
+    for _ in range(2):
+        fullstride.prepare(model, optimizer, precision="fp32")
+        assert runtime.current().sums_squares
+        fullstride.restore(model)
+        assert runtime.current().sums_squares
+
+
+def test_backends_set_by_hand_come_back(num_threads):
+    products.set_backend(torch.float32, "native")
+    model, _ = fullstride.prepare(*make())
+    fullstride.restore(model)
+    assert products.backend(torch.float32) == "native"
+
+
+def test_a_patch_that_somebody_made_after_ours_stays(monkeypatch):
+    model, _ = fullstride.prepare(*make())
+    monkeypatch.setattr(torch.utils.checkpoint, "_checkpoint_without_reentrant_generator", len)
+    fullstride.restore(model)
+    assert torch.utils.checkpoint._checkpoint_without_reentrant_generator is len
 
 
 def test_a_forked_child_goes_on_and_restores_for_itself(num_threads):

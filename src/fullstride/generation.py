@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .models.llama import Llama
-from .ops._products import product
 from .ops.glu import swiglu
+from .ops.products import product
 from .ops.rms_norm import rms_norm
 from .ops.rope import rope
 

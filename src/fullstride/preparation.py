@@ -4,7 +4,7 @@
     model, optimizer = fullstride.prepare(model, optimizer)   # the rest of the script stays as it is
 
 In this order: the process (runtime.py: memory, threads, measured choice of precision and libraries), the optimizer
-(optim/torch_optimizers.py), the modules (rewriting/rewrite.py), the weights (rewriting/split_weights.py), the forward
+(optim/torch_optimizers.py), the modules (rewriting/order.py), the weights (rewriting/split_weights.py), the forward
 of the model (rewriting/prepared_forward.py).
 """
 
@@ -27,7 +27,7 @@ from .machine import memory, threads
 from .ops import linear
 from .ops._kept_gradients import forget
 from .ops._overlap import end_worker
-from .optim import from_torch
+from .optim import from_torch, torch_optimizers
 from .optim.scaling import LossScaler
 from .rewriting import lazy_logits, prepared_forward, split_weights
 from .runtime import Runtime
@@ -51,6 +51,7 @@ class Preparation:
     overlap: str
     optimizer: str
     setting: prepared_forward.Setting
+    process: list[str]  # who multiplies, memory and threads, in lines, as they were then
     without: frozenset[str] = frozenset()  # mechanisms that were switched off
     optimizer_ref: Any = field(default=None, repr=False)
     runtime: Runtime | None = field(default=None, repr=False)
@@ -71,15 +72,9 @@ class Preparation:
         self.__post_init__()
 
     def __str__(self) -> str:
-        process = self.runtime
-        lines = [f"precision  {self.precision}: {self.reason}"]
-        if process is not None and process.choice is not None:
-            choice = process.choice
-            lines += [f"products   {line}" for line in (*choice.lines(), *(f"rates {note}" for note in choice.notes))]
-            lines += [f"excluded   {line}" for line in verdicts.lines(choice.verdicts)]
-        if process is not None:
-            lines += [f"machine    {line}" for line in process.machine]
-            lines += [f"changed    {name}: {was}" for name, was in process.changes.items() if was]
+        lines = [f"precision  {self.precision}: {self.reason}", *self.process]
+        if self.runtime is not None:
+            lines += [f"changed    {name}, before: {was}" for name, was in self.runtime.changes.items()]
         if self.num_split:
             lines.append(f"weights    {self.num_split} of {self.num_parameters} parameters split, exact in fp32")
         if self.optimizer:
@@ -90,7 +85,7 @@ class Preparation:
             counts = Counter((o.kind, getattr(o, of), o.mechanism) for o in self.outcomes if getattr(o, of))
             lines += [f"{text:<10} {count:4} x {kind}: {what} ({by})" for (kind, what, by), count in counts.items()]
         caught = self.setting.caught
-        lines += [f"functions  {count:4} x {name} (function_mode)" for name, count in sorted(caught.items())]
+        lines += [f"functions  {count:4} x {name} so far (function_mode)" for name, count in sorted(caught.items())]
         if self.trace is not None:
             lines += ["", str(self.trace)]
         return "\n".join(lines)
@@ -122,30 +117,34 @@ def prepare(
     """
     inner = _check(model, optimizer, precision, state_precision, clip)
     left_out = rewriting.wished(without)
-    process = runtime.start()
-    try:
-        choice = _set_up(process, threads, precision, left_out)
-        overlap = _overlap(process, overlap_weight_grads and "overlap" not in left_out)
-        was, fast_optimizer = type(optimizer).__name__, None
-        if optimizer is not None:
-            fast_optimizer = from_torch(
-                optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
-            )
-        outcomes = rewriting.rewrite(inner, left_out)
-        setting = prepared_forward.Setting(_DTYPES[choice.precision], answers="function_mode" not in left_out)
-        lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
-        if fast_optimizer is not None:
-            _connect(fast_optimizer, lows, setting)
-        _wrap_forwards(inner, setting)
-        inner.__dict__["_preparation"] = record = Preparation(
-            choice.precision, choice.reason, outcomes, len(lows), len(list(inner.parameters())), overlap,
-            _describe(was, fast_optimizer), setting, left_out,
-            None if fast_optimizer is None else weakref.ref(fast_optimizer), process,
-        )  # fmt: skip
-    finally:
-        runtime.release(None)  # puts all back if nobody came to use it
+    with runtime.lock():
+        process, fast_optimizer = runtime.start(), None
+        try:
+            choice, machine = _set_up(process, threads, precision, left_out)
+            overlap = _overlap(process, overlap_weight_grads and "overlap" not in left_out)
+            was = type(optimizer).__name__
+            if optimizer is not None:
+                fast_optimizer = from_torch(
+                    optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
+                )
+            outcomes = rewriting.rewrite(inner, left_out)
+            setting = prepared_forward.Setting(_DTYPES[choice.precision], answers="function_mode" not in left_out)
+            lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
+            if fast_optimizer is not None:
+                _connect(fast_optimizer, lows, setting)
+            _wrap_forwards(inner, setting)
+            inner.__dict__["_preparation"] = record = Preparation(
+                choice.precision, choice.reason, outcomes, len(lows), len(list(inner.parameters())), overlap,
+                _describe(was, fast_optimizer), setting, _lines(choice, machine), left_out,
+                None if fast_optimizer is None else weakref.ref(fast_optimizer), process,
+            )  # fmt: skip
+        except BaseException:
+            _put_back(inner, fast_optimizer)
+            raise
+        finally:
+            runtime.release(None)  # puts all back if nobody came to use it
     done = sum(bool(outcome.done) for outcome in outcomes)
-    _say(f"{record.precision} ({record.reason}); {'; '.join(process.machine)}; {done} modules replaced")
+    _say(f"{record.precision} ({record.reason}); {'; '.join(machine)}; {done} modules replaced")
     return model, fast_optimizer
 
 
@@ -158,6 +157,19 @@ def restore(model: nn.Module) -> nn.Module:
     record = inner.__dict__.pop("_preparation", None)
     if record is None:
         raise ValueError("restore: expected a model that prepare() returned, got one that was not prepared")
+    with runtime.lock():
+        _put_back(inner, record.optimizer_ref() if record.optimizer_ref is not None else None)
+        process = runtime.release(record)
+    if process.users:
+        _say(f"restored; the process stays as it is for {len(process.users)} other prepared model(s)")
+    else:
+        heap = "the heap stays kept" if memory.heap_kept() else "the heap is as it comes"
+        _say("; ".join(["restored, and torch as before", *(f"{n}: {was}" for n, was in process.changes.items()), heap]))
+    return model
+
+
+def _put_back(inner: nn.Module, optimizer: Any) -> None:
+    """The model as it was, whatever was done to it, and its optimizer in fp32."""
     for module in inner.modules():
         if isinstance(module.__dict__.get("forward"), prepared_forward.PreparedForward):
             prepared = module.__dict__.pop("forward")
@@ -166,19 +178,10 @@ def restore(model: nn.Module) -> nn.Module:
     rewriting.put_back(inner)
     forget(inner.parameters())
     split_weights.merge_weights(inner)
-    optimizer = record.optimizer_ref() if record.optimizer_ref is not None else None
     if optimizer is not None:
         optimizer.unscale_()
         optimizer.drop_split()
         optimizer.scaler = None
-    process = runtime.release(record)
-    if process.users:
-        _say(f"restored; the process stays as it is for {len(process.users)} other prepared model(s)")
-    else:
-        back = [was for was in process.changes.values() if was]
-        heap = "the heap stays kept" if memory.heap_kept() else "the heap is as it comes"
-        _say("; ".join(["restored, and torch as before", *back, heap]))
-    return model
 
 
 def explain(model: nn.Module, trace: Callable[[], object] | None = None) -> Preparation:
@@ -236,6 +239,8 @@ def _check(
         if not parameter.is_cpu:
             raise ValueError(f"prepare: expected a model on the CPU, got {name!r} on {parameter.device}; move it there")
     _check_optimizer(inner, optimizer, precision)
+    if optimizer is not None:
+        torch_optimizers.check(optimizer, state_precision, clip)
     return inner
 
 
@@ -264,20 +269,31 @@ def _unwrap(model: nn.Module) -> nn.Module:
     return inner
 
 
-def _set_up(process: Runtime, wished: int | None, precision: str, left_out: Collection[str]) -> choosing.Choice:
-    """Memory, threads, libraries and patches of torch, for the whole process."""
-    machine = list(memory.tune())
-    machine.append(str(threads.set_threads(wished)))
-    process.change("kernels", _native.as_it_is)
-    process.change("torch.utils.checkpoint", prepared_forward.follow_checkpoints)
-    process.change("overlap", lambda: end_worker)
+def _set_up(
+    process: Runtime, wished: int | None, precision: str, left_out: Collection[str]
+) -> tuple[choosing.Choice, list[str]]:
+    """Memory, threads, libraries and patches of torch, for the whole process; and what was done about the first two."""
+    put_back = threads.as_they_are()
+    machine = [*memory.tune(), str(threads.set_threads(wished))]
+    process.change("kernels", _native.as_it_is, _native.isa())
+    process.change("torch.utils.checkpoint", prepared_forward.follow_checkpoints, "its own")
+    process.change("worker of overlap", lambda: end_worker, "none")
     if "lazy_logits" not in left_out:
-        process.change("optimizer steps", lazy_logits.install)
-    choice = choosing.choose(precision, renew=True)
+        process.change("hook before optimizer steps", lazy_logits.install, "none")
+    try:
+        choice = choosing.choose(precision, renew=True)
+    except BaseException:
+        put_back()  # for those who are prepared already
+        raise
     choice.apply()
-    process.machine, process.choice = machine, choice
     process.ties_gradients = "tied_gradients" not in left_out
-    return choice
+    return choice, machine
+
+
+def _lines(choice: choosing.Choice, machine: list[str]) -> list[str]:
+    notes = [*choice.lines(), *(f"rates {note}" for note in choice.notes)]
+    lines = [f"products   {line}" for line in notes] + [f"machine    {line}" for line in machine]
+    return lines + [f"excluded   {line}" for line in verdicts.lines(choice.verdicts)]
 
 
 def _overlap(process: Runtime, wished: bool) -> str:

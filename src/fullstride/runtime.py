@@ -1,7 +1,7 @@
 """What prepare() has set in this process: one object, which everybody finds by current().
 
     runtime.current()     ops ask it who multiplies; before the first prepare() it says: torch, and nothing else is on
-    runtime.start()       by prepare(): that of the process, or a new one, which is current from then on
+    runtime.start()       by prepare(): that of the prepared models, made for the first of them
     runtime.release(x)    by restore(): x is not prepared any more; the last one to go puts everything back
 
 Each change of torch, of its threads or of our kernels is made through change(), which gets the way back at the same
@@ -11,9 +11,12 @@ What is decided for a model and not for the process (its precision, which of its
 Preparation. The heap is kept from import on and cannot be given back (machine/memory.py).
 """
 
+import gc
+import os
+import threading
 import weakref
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +25,14 @@ import torch
 
 @dataclass(eq=False)
 class Runtime:
-    """backends: who computes the products of linear layers, by dtype and kind of shape (ops/_products.py); absent is
+    """backends: who computes the products of linear layers, by dtype and kind of shape (ops/products.py); absent is
         torch. excluded: what was found to die or to be wrong here, by dtype and backend, and why.
     sums_squares: products sum the squares of the weight gradients that they write (ops/_gradient_norms.py).
     overlaps: weight gradients are computed beside the rest of backward (ops/_overlap.py).
     ties_gradients: a head tied to an embedding hands its gradient over (ops/_tied_gradients.py).
     failed_isa: the variant of our kernels that was tried here in vain.
-    choice: what was measured of this machine, and what follows from it (backends/choosing.py).
-    machine: what was done about memory and threads, in lines for people.
+    changes: what differs from a process without us, and what it was before.
+    users: the Preparation of each model that relies on all this.
     """
 
     backends: dict[torch.dtype, list[str]] = field(default_factory=dict)
@@ -38,42 +41,35 @@ class Runtime:
     overlaps: bool = False
     ties_gradients: bool = True
     failed_isa: str = ""
-    choice: Any = None
-    machine: list[str] = field(default_factory=list)
+    changes: dict[str, str] = field(default_factory=dict)
     users: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
-    _changes: dict[str, str] = field(default_factory=dict)
-    _way_back: ExitStack = field(default_factory=ExitStack)
+    way_back: ExitStack = field(default_factory=ExitStack)
 
-    def change(self, name: str, make: Callable[[], Callable[[], object]], was: str = "") -> None:
-        """Calls make(), which returns what undoes it, unless the change of this name has been made already.
-
-        was: what will be again, for restore() to say.
-        """
-        if name not in self._changes:
-            self._way_back.callback(make())
-            self._changes[name] = was
-
-    @property
-    def changes(self) -> dict[str, str]:
-        """What differs from a process without us, and what it was before."""
-        return dict(self._changes)
-
-    def put_back(self) -> None:
-        self._way_back.close()
+    def change(self, name: str, make: Callable[[], Callable[[], object]], was: str) -> None:
+        """Calls make(), which returns what undoes it, unless the change of this name has been made already."""
+        if name not in self.changes:
+            self.way_back.callback(make())
+            self.changes[name] = was
 
 
-_current = Runtime()  # of a process in which nothing is prepared
+_idle = _current = Runtime()  # of a process in which nothing is prepared
+_lock = threading.RLock()
 
 
 def current() -> Runtime:
     return _current
 
 
+def lock() -> Any:
+    """To be held by prepare() and restore() from beginning to end."""
+    return _lock
+
+
 def start() -> Runtime:
     """For one more prepared model. If its preparation fails, release() it all the same."""
     global _current
-    if not _current.changes:
-        _current = Runtime(sums_squares=_current.sums_squares)
+    if _current is _idle:
+        _current = Runtime(sums_squares=_idle.sums_squares)
     return _current
 
 
@@ -82,6 +78,8 @@ def release(user: object | None) -> Runtime:
     was = _current
     if user is not None:
         was.users.discard(user)
+        if was.users:
+            gc.collect()  # a model is a cycle: one that was dropped may still be there
     if not was.users:
         stop()
     return was
@@ -90,5 +88,30 @@ def release(user: object | None) -> Runtime:
 def stop() -> None:
     """Puts everything back, whoever is still prepared: those models go on, by torch's products."""
     global _current
-    before, _current = _current, Runtime()
-    before.put_back()
+    before, _current = _current, _idle
+    _idle.sums_squares |= before.sums_squares  # optimizers go on after restore()
+    if before is not _idle:
+        before.way_back.close()
+
+
+@contextmanager
+def fresh() -> Iterator[None]:
+    """A process in which nothing is prepared, for a while: what is changed inside ends with it. For tests."""
+    global _idle, _current
+    outside = _idle, _current
+    _idle = _current = Runtime()
+    try:
+        yield
+    finally:
+        stop()
+        _idle.way_back.close()
+        _idle, _current = outside
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # it may have been held
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -10,7 +10,7 @@ from fullstride.backends import cache, choosing
 from fullstride.backends.cache import Findings
 from fullstride.backends.trials import parent, verdicts
 from fullstride.machine import load, onednn
-from fullstride.ops import linear
+from fullstride.ops import products
 
 BACKENDS = {"fp32": ("torch", "onednn"), "bf16": ("torch",), "fp16": ("torch",)}
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -18,7 +18,7 @@ DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 def everywhere(**rates):
     """The same at all shapes."""
-    return {shape: dict(rates) for shape in linear.SHAPES}
+    return {shape: dict(rates) for shape in products.SHAPES}
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class Machine:
 def machine(monkeypatch, folder):
     machine = Machine()
     monkeypatch.setattr(parent, "run", machine.run)
-    monkeypatch.setattr(linear, "built", lambda dtype: machine.backends[DTYPES[dtype]])
+    monkeypatch.setattr(products, "built", lambda dtype: machine.backends[DTYPES[dtype]])
     monkeypatch.setattr(load.Watch, "busy", lambda watch, spread: "load 9.0 on 2 cores" if spread > 0.3 else "")
     return machine
 
@@ -126,7 +126,7 @@ def test_a_matrix_unit_that_fails_is_left_alone_by_all_kernels(machine, monkeypa
     choice = choosing.choose()
     assert isas == ["avx512_bf16"]
     assert choice.precision == "bf16"
-    assert choice.backends["bfloat16"] == dict.fromkeys(linear.SHAPES, "native")
+    assert choice.backends["bfloat16"] == dict.fromkeys(products.SHAPES, "native")
     assert "without amx, whose bf16 product dies with SIGILL" in choice.notes
 
 
@@ -138,7 +138,7 @@ def test_fastest_backend_of_each_dtype_and_shape_is_taken(machine):
     }  # fmt: skip
     choice = choosing.choose()
     assert choice.backends == {
-        "float32": dict.fromkeys(linear.SHAPES, "onednn"),
+        "float32": dict.fromkeys(products.SHAPES, "onednn"),
         "bfloat16": {"few rows": "torch", "many rows": "native", "wide head": "torch"},
     }
     assert "(few rows torch, many rows native, wide head torch)" in choice.reason
@@ -169,9 +169,9 @@ def test_a_choice_is_applied_to_the_whole_process(machine):
     machine.bad["torch's bf16 product"] = "gives wrong numbers: off by 1"
     choice = choosing.choose()
     choice.apply()
-    assert [linear.backend(torch.bfloat16, shape) for shape in linear.SHAPES] == ["native"] * 3
-    assert "torch" not in linear.backends(torch.bfloat16)
-    assert linear.backend(torch.float32, "wide head") == "onednn"
+    assert [products.backend(torch.bfloat16, shape) for shape in products.SHAPES] == ["native"] * 3
+    assert "torch" not in products.backends(torch.bfloat16)
+    assert products.backend(torch.float32, "wide head") == "onednn"
 
 
 @pytest.mark.parametrize("wish", ["fp32", "bf16", "fp16"])
@@ -271,7 +271,7 @@ def test_a_cap_that_came_too_late_keeps_bf16_out(fast, monkeypatch):
     assert choice.precision == "fp32"
     assert "import fullstride first, or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in choice.reason
     choice.apply()
-    assert linear.backends(torch.bfloat16) == ("native",)
+    assert products.backends(torch.bfloat16) == ("native",)
     for wish in ("bf16", "fp16"):
         with pytest.raises(ValueError, match="torch had multiplied before fullstride was imported: import fu"):
             choosing.choose(wish)

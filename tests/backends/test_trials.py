@@ -215,9 +215,9 @@ def clock(monkeypatch):
 
 
 def test_each_shape_is_of_its_kind():
-    from fullstride.ops import linear
+    from fullstride.ops import products
 
-    assert {name: linear.shape_of(*sizes) for name, sizes in race.SHAPES.items()} == {n: n for n in linear.SHAPES}
+    assert {name: products.shape_of(*sizes) for name, sizes in race.SHAPES.items()} == {n: n for n in products.SHAPES}
 
 
 def test_a_hopeless_racer_is_called_only_as_often_as_it_takes_to_know(clock):

@@ -39,10 +39,9 @@ def run(code: str, *arguments: str, **environment: str) -> list[str]:
 
 @glibc_only
 def test_training_steps_do_not_fault_whenever_the_package_is_imported():
-    (before,), (after,) = run(TRAINING, "before"), run(TRAINING, "after")
-    # Of 9 steps. Without the heap kept each has a thousand; on a machine at full load all had 99 once.
-    assert int(before) < 9 * 30
-    assert int(after) < 9 * 30
+    for when in ("before", "after"):
+        faults = min(int(run(TRAINING, when)[0]) for _ in range(2))  # a machine at full load adds some
+        assert faults < 9 * 10  # a step may have a thousand
 
 
 @glibc_only

@@ -143,7 +143,7 @@ def test_what_was_done_is_one_line():
 @pytest.mark.parametrize("in_between", [1, 3])
 def test_threads_and_denormals_come_back(num_threads, flushes, in_between):
     num_threads(2)
-    runtime.current().change("test", threads.as_they_are)
+    runtime.current().change("test", threads.as_they_are, "as before")
     torch.set_flush_denormal(flushes)
     _native.library().fs_flush_denormals_everywhere(flushes)
     put_back = threads.as_they_are()

@@ -8,7 +8,8 @@ import torch
 
 from fullstride.ops import _kept_gradients
 from fullstride.ops._kept_gradients import empty_gradient
-from fullstride.ops.linear import backend, linear, set_backend
+from fullstride.ops.linear import linear
+from fullstride.ops.products import backend, set_backend
 
 P = (300, 300)
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fullstride.ops import linear as module
-from fullstride.ops.linear import backend, backends, linear, linear_reference, set_backend
+from fullstride.ops.linear import linear, linear_reference
+from fullstride.ops.products import BACKENDS, backend, backends, set_backend
 
 from . import formulas
 from .cases import assert_close, for_dtypes, gradients, off_by_one, random, strided
@@ -232,7 +232,7 @@ def test_second_derivatives_are_refused():
 
 
 def test_backends_are_named_and_checked():
-    assert backend(torch.float32) in module.BACKENDS
+    assert backend(torch.float32) in BACKENDS
     with pytest.raises(ValueError, match=r"expected one of torch, onednn, native; got 'mkl'"):
         set_backend(torch.float32, "mkl")
     with pytest.raises(ValueError, match=r"expected torch.float32 or torch.bfloat16, got torch.float64"):

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from fullstride.ops import linear_cross_entropy as op
-from fullstride.ops._products import backend, backends, set_backend
 from fullstride.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_reference
+from fullstride.ops.products import backend, backends, set_backend
 
 from .cases import assert_close, for_dtypes, random, strided
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from fullstride.ops import _products, linear_cross_entropy
-from fullstride.ops.linear import SHAPES, backend, backends, exclude, linear, set_backend, shape_of
+from fullstride.ops import linear_cross_entropy, products
+from fullstride.ops.linear import linear
+from fullstride.ops.products import SHAPES, backend, backends, exclude, set_backend, shape_of
 
 FP32, BF16 = torch.float32, torch.bfloat16
 
@@ -26,9 +27,9 @@ def called(monkeypatch):
         names.append("onednn")
         return (a.float() @ b.float()).to(a.dtype)
 
-    monkeypatch.setattr(_products, "multiply", record("native"))
-    monkeypatch.setattr(_products, "_onednn", onednn)
-    monkeypatch.setattr(_products, "built", lambda dtype: ("torch", "onednn", "native"))
+    monkeypatch.setattr(products, "multiply", record("native"))
+    monkeypatch.setattr(products, "_onednn", onednn)
+    monkeypatch.setattr(products, "built", lambda dtype: ("torch", "onednn", "native"))
     return names
 
 
@@ -54,7 +55,7 @@ def test_a_choice_is_for_one_kind_of_shape_or_for_all():
 
 
 @pytest.mark.parametrize("rows", [12, 300])
-def test_the_three_products_of_a_layer_share_the_choice_of_its_shape(called, rows):
+def test_the_threeproducts_of_a_layer_share_the_choice_of_its_shape(called, rows):
     set_backend(FP32, "native", "few rows")
     set_backend(FP32, "onednn", "many rows")
     x, weight = torch.randn(rows, 20, requires_grad=True), torch.randn(18, 20, requires_grad=True)
@@ -65,12 +66,12 @@ def test_the_three_products_of_a_layer_share_the_choice_of_its_shape(called, row
 def test_a_gradient_that_sums_many_rows_of_a_small_weight_is_not_a_wide_head(called):
     set_backend(FP32, "onednn", "many rows")
     g, x = torch.randn(20000, 10), torch.randn(20000, 12)
-    _products.product(g.t(), x, sums_rows=True)
+    products.product(g.t(), x, sums_rows=True)
     assert called == ["onednn"]
 
 
 def test_a_wide_head_has_a_choice_of_its_own(called, monkeypatch):
-    monkeypatch.setattr(_products, "LEAST_WIDE", 40)
+    monkeypatch.setattr(products, "LEAST_WIDE", 40)
     set_backend(FP32, "onednn", "wide head")
     set_backend(FP32, "native", "few rows")
     hidden, weight = torch.randn(9, 12, requires_grad=True), torch.randn(50, 12, requires_grad=True)
@@ -95,10 +96,10 @@ def test_what_is_excluded_cannot_be_chosen_and_is_replaced(called):
 def test_a_few_rows_are_not_given_to_torch_where_it_is_excluded(called):
     set_backend(FP32, "native")
     a, b = torch.randn(2, 5), torch.randn(5, 3)
-    _products.product(a, b)
+    products.product(a, b)
     assert called == []
     exclude({(FP32, "torch"): "gives wrong numbers"})
-    _products.product(a, b)
+    products.product(a, b)
     assert called == ["native"]
 
 
@@ -107,8 +108,8 @@ def test_where_all_are_excluded_a_product_is_an_error(called):
     x, weight = torch.randn(4, 5, dtype=BF16), torch.randn(3, 5, dtype=BF16)
     for call in (
         lambda: linear(x, weight),
-        lambda: _products.product(x, weight.t()),
-        lambda: _products.product_by("onednn", x, weight.t()),
+        lambda: products.product(x, weight.t()),
+        lambda: products.product_by("onednn", x, weight.t()),
         lambda: linear_cross_entropy.linear_cross_entropy(x, weight, torch.zeros(4, dtype=torch.int64)),
     ):
         with pytest.raises(RuntimeError, match=r"by '(torch|onednn)' is not to be used here: dies with SIGILL"):
@@ -120,5 +121,5 @@ def test_asking_which_backends_there_are_multiplies_nothing(monkeypatch):
     def die(*arguments):
         raise AssertionError("a product in the user's process")
 
-    monkeypatch.setattr(_products, "_onednn", die)
+    monkeypatch.setattr(products, "_onednn", die)
     assert "torch" in backends(BF16)

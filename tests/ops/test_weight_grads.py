@@ -8,7 +8,8 @@ from torch.nn.functional import embedding
 from fullstride import _native
 from fullstride.ops import _gradient_norms, _overlap, _weight_grads, grads
 from fullstride.ops._overlap import overlap_weight_grads, overlaps_weight_grads
-from fullstride.ops.linear import backend, backends, linear, measure_overlap, set_backend
+from fullstride.ops.linear import linear, measure_overlap
+from fullstride.ops.products import backend, backends, set_backend
 from fullstride.optim import keep_main_gradients
 
 from .cases import assert_close, random

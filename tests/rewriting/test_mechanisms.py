@@ -18,7 +18,7 @@ TOKENS, TARGETS = torch.randint(5000, (2, 2, 24), generator=torch.Generator().ma
 
 
 def prepared(without=(), precision="fp32"):
-    """A Llama, of which every mechanism catches something."""
+    """A Llama, of which every mechanism but overlap catches something."""
     torch.manual_seed(0)
     model = llama.build(vocabulary=5000, width=32, layers=2, heads=4, kv_heads=2, hidden=80, context=32)
     return fullstride.prepare(model, torch.optim.AdamW(model.parameters()), precision=precision, without=without)
@@ -49,11 +49,11 @@ def test_explain_names_the_mechanism_of_every_module_and_function():
     assert "2 x Rotary: ops.rope (probes)" in text
     assert "14 x Linear: fullstride.nn.Linear (class_swap)" in text
     assert "1 x Linear: fullstride.rewriting.LazyHead: logits only if somebody looks (lazy_logits)" in text
-    assert "2 x scaled_dot_product_attention (function_mode)" in text
+    assert "2 x scaled_dot_product_attention so far (function_mode)" in text
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", mechanisms.MECHANISMS)
+@pytest.mark.parametrize("name", [name for name in mechanisms.MECHANISMS if name != "overlap"])
 def test_without_a_mechanism_the_losses_are_the_same(name, precision):
     expected = losses(*prepared(precision=precision))
     ours = losses(*prepared([name], precision))
@@ -72,10 +72,10 @@ def test_what_was_left_out_is_not_there():
     model, _ = prepared(["lazy_logits", "fusion"])
     assert not any(isinstance(module, LazyHead) for module in model.modules())
     assert not any(isinstance(value, GraphForward) for m in model.modules() for value in m.__dict__.values())
-    assert "optimizer steps" not in runtime.current().changes
+    assert "hook before optimizer steps" not in runtime.current().changes
 
 
-def test_without_the_function_mode_torch_is_asked(monkeypatch):
+def test_without_the_function_mode_torch_is_asked():
     model, optimizer = prepared(["function_mode"])
     losses(model, optimizer, 1)
     assert fullstride.explain(model).setting.caught == {}

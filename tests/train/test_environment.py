@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fullstride.ops import linear
+from fullstride.ops import products
 from fullstride.train import environment
 
-NAMES = [linear.built(dtype) for dtype in (torch.float32, torch.bfloat16)]
+NAMES = [products.built(dtype) for dtype in (torch.float32, torch.bfloat16)]
 
 
 def recorded():
@@ -14,10 +14,10 @@ def recorded():
 
 
 def test_choices_are_recorded_by_shape_and_restored():
-    linear.set_backend(torch.float32, "native", "wide head")
+    products.set_backend(torch.float32, "native", "wide head")
     saved = recorded()
     assert saved["float32"] == {"few rows": "torch", "many rows": "torch", "wide head": "native"}
-    linear.set_backend(torch.float32, "torch")
+    products.set_backend(torch.float32, "torch")
     environment.use_products(saved)
     assert recorded() == saved
 
@@ -26,16 +26,16 @@ def test_choices_are_recorded_by_shape_and_restored():
 def test_a_recording_without_shapes_goes_on_working(name):
     saved = {"float32": name, "bfloat16": "torch"}
     environment.use_products(saved)
-    assert {linear.backend(torch.float32, shape) for shape in linear.SHAPES} == {name}
+    assert {products.backend(torch.float32, shape) for shape in products.SHAPES} == {name}
     assert recorded() == saved
     assert environment.differences({"products": saved}, {"products": recorded()}) == []
 
 
 def test_what_is_excluded_or_unknown_is_not_restored():
-    linear.exclude({(torch.bfloat16, "native"): "dies with SIGILL"})
+    products.exclude({(torch.bfloat16, "native"): "dies with SIGILL"})
     saved = {"float32": {"few rows": "native", "tall": "native"}, "bfloat16": "native"}
     environment.use_products(saved)
-    assert linear.backend(torch.float32, "few rows") == "native"
-    assert linear.backend(torch.bfloat16) == "torch"
+    assert products.backend(torch.float32, "few rows") == "native"
+    assert products.backend(torch.bfloat16) == "torch"
     [difference] = environment.differences({"products": saved}, {"products": recorded()})
     assert difference.startswith("products was ")

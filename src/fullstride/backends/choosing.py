@@ -23,7 +23,7 @@ import torch
 
 from .. import _native, runtime
 from ..machine import load, onednn
-from ..ops import linear
+from ..ops import products
 from . import cache
 from .cache import Findings
 from .trials import parent, verdicts
@@ -60,11 +60,11 @@ class Choice:
 
     def apply(self) -> None:
         """Lets the whole process multiply so."""
-        linear.exclude(_excluded(self.verdicts))
+        products.exclude(_excluded(self.verdicts))
         for dtype, by_shape in self.backends.items():
             for shape, name in by_shape.items():
-                if name in linear.backends(getattr(torch, dtype)):
-                    linear.set_backend(getattr(torch, dtype), name, shape)
+                if name in products.backends(getattr(torch, dtype)):
+                    products.set_backend(getattr(torch, dtype), name, shape)
 
     def lines(self) -> list[str]:
         """Who multiplies what, and how fast, for people."""
@@ -118,7 +118,7 @@ def describe(measure: bool = True) -> Choice | None:
 def measure(precisions: Collection[str], known: Mapping[str, str] | None = None) -> Findings:
     """Tries everything of which no verdict is known, then races these precisions, in a child process."""
     known = known or {}
-    backends = {name: linear.built(dtype) for name, dtype in _DTYPES.items()}
+    backends = {name: products.built(dtype) for name, dtype in _DTYPES.items()}
     candidates = [verdicts.product_name(name, backend) for name in backends for backend in backends[name]]
     candidates += [verdicts.operation_name("bf16", operation) for operation in verdicts.OPERATIONS] + [_INT8]
     racers = [(name, backend) for name in precisions for backend in backends[name]]
@@ -181,7 +181,7 @@ def _complete(found: Findings, precisions: Collection[str]) -> bool:
     if found.trouble:  # of this process: it would not get further by trying again
         return True
     for precision in precisions:
-        names = {backend: verdicts.product_name(precision, backend) for backend in linear.built(_DTYPES[precision])}
+        names = {backend: verdicts.product_name(precision, backend) for backend in products.built(_DTYPES[precision])}
         if any(name not in found.verdicts for name in names.values()):
             return False
         fine = [backend for backend, name in names.items() if found.verdicts[name] == verdicts.FINE]
@@ -245,7 +245,7 @@ def _unusable(precision: str, found: Findings) -> str:
         return ""
     if onednn.is_late():
         return onednn.LATE
-    names = [verdicts.product_name(precision, backend) for backend in linear.built(_DTYPES[precision])]
+    names = [verdicts.product_name(precision, backend) for backend in products.built(_DTYPES[precision])]
     tried = {name: found.verdicts[name] for name in names if name in found.verdicts}
     if not tried:
         return f"it could not be tried in a child process ({found.trouble}); `fullstride info` tries it, too"
@@ -264,10 +264,10 @@ def _unusable(precision: str, found: Findings) -> str:
 def _fastest(precision: str, found: Findings) -> dict[str, str]:
     """The backend of each shape, that of many rows where it was not raced. One that is not fine is taken only if there
     is no other."""
-    names = {backend: verdicts.product_name(precision, backend) for backend in linear.BACKENDS}
+    names = {backend: verdicts.product_name(precision, backend) for backend in products.BACKENDS}
     fine = [backend for backend, name in names.items() if found.verdicts.get(name) == verdicts.FINE]
     chosen = {}
-    for shape in linear.SHAPES:
+    for shape in products.SHAPES:
         raced = found.rates.get(precision, {})
         by_backend = raced.get(shape) or raced.get("many rows", {})
         rates = {name: rate for name, rate in by_backend.items() if name in fine}
@@ -292,11 +292,11 @@ def _excluded(found: Mapping[str, str]) -> dict[tuple[torch.dtype, str], str]:
     """By dtype and backend, why it must not be called."""
     excluded = {}
     for precision in _CHOSEN:
-        for backend in linear.BACKENDS:
+        for backend in products.BACKENDS:
             verdict = found.get(verdicts.product_name(precision, backend), verdicts.FINE)
             if verdict != verdicts.FINE and (precision != "fp32" or verdicts.is_settled(verdict)):
                 excluded[_DTYPES[precision], backend] = verdict
-    if all((torch.float32, backend) in excluded for backend in linear.built(torch.float32)):
+    if all((torch.float32, backend) in excluded for backend in products.built(torch.float32)):
         excluded.pop((torch.float32, "torch"), None)  # a model without products would be of no use to anybody
     return excluded
 

@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 
 
 def _info(options: argparse.Namespace) -> int:
-    from ..backends import info
+    from .. import info
 
     facts = info.collect(measure=not options.no_measure)
     print(json.dumps(facts, indent=2) if options.json else info.as_text(facts))

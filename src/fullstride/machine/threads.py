@@ -35,7 +35,8 @@ def set_threads(threads: int | None = None) -> Threads:
     """
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
         raise ValueError(f"threads: expected a whole number from 1 on, or None for the usable cores; got {threads!r}")
-    was = f"{_counted(torch.get_num_threads())}, denormals {'flushed' if flushes_denormals() else 'kept'}"
+    count = torch.get_num_threads()
+    was = f"{count} thread{'s' if count > 1 else ''}, denormals {'flushed' if flushes_denormals() else 'kept'}"
     runtime.current().change("threads", as_they_are, was)
     count, reason = (threads, "as asked for") if threads is not None else _choose(cpu.describe())
     if count != torch.get_num_threads():
@@ -45,9 +46,13 @@ def set_threads(threads: int | None = None) -> Threads:
 
 def as_they_are() -> Callable[[], None]:
     """A function that brings back the number of threads, and how they treat denormals, as both are now."""
-    count, flushes = torch.get_num_threads(), flushes_denormals()
+    count, flushes, process = torch.get_num_threads(), flushes_denormals(), os.getpid()
 
     def put_back() -> None:
+        if os.getpid() != process:  # a fork, in which the other threads are not, and would be waited for
+            torch.set_flush_denormal(flushes)
+            torch.set_num_threads(count)
+            return
         if torch.get_num_threads() == 1:  # a team of one does not reach the others of an earlier, larger one
             torch.set_num_threads(2)
         _flush_denormals(flushes)
@@ -61,10 +66,6 @@ def flushes_denormals() -> bool:
     """Whether the calling thread takes them for zeros. torch has no way to ask; a product tells."""
     tiny = torch.full((1,), 1e-39, dtype=torch.float32, device="cpu")
     return not (tiny * 0.5).view(torch.int32).any()
-
-
-def _counted(number: int) -> str:
-    return f"{number} thread{'s' if number > 1 else ''}"
 
 
 def _choose(machine: cpu.Cpu) -> tuple[int, str]:

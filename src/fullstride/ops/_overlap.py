@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .. import runtime
 from ._leaf_gradients import deliver
-from ._products import product
+from .products import product
 
 # Products waiting for the worker: each holds on to its x and g.
 _MOST_WAITING = 4

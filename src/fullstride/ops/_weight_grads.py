@@ -16,9 +16,9 @@ from . import _gradient_norms
 from ._kept_gradients import empty_gradient
 from ._leaf_gradients import SMALL, call_hooks, lock, parameter_of
 from ._overlap import overlaps_weight_grads, pending
-from ._products import add_product, name_of, product, product_by
 from ._tensors import mark_written
 from .gemm import multiply
+from .products import add_product, name_of, product, product_by
 
 
 def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: Callable[[], Tensor | None]) -> Any:

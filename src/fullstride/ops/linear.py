@@ -6,7 +6,7 @@ x: (..., in), W: (out, in), b: (out). Forward is one product; backward is two, w
 
     dx = g W,   dW = g^T x,   db = sum of the rows of g
 
-Which library computes them is a choice for each dtype and kind of shape: set_backend(). Kept for backward: x if W wants
+Which library computes them is a choice for each dtype and kind of shape: products.py. Kept for backward: x if W wants
 its gradient, W if x does, and what the activation needs: nothing, y for ReLU, x W^T for the others. Under
 torch.autocast("cpu") x and W are cast as in F.linear; the bias is added in fp32 and may stay in it.
 """
@@ -21,26 +21,9 @@ from torch import Tensor
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
 from ._overlap import overlap_weight_grads, overlaps_weight_grads
-from ._products import (
-    BACKENDS,
-    SHAPES,
-    backend,
-    backends,
-    biased_product,
-    built,
-    exclude,
-    fuses,
-    product,
-    set_backend,
-    shape_of,
-)
 from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
 from ._weight_grads import weight_grad
-
-__all__ = [
-    "BACKENDS", "SHAPES", "backend", "backends", "built", "exclude", "linear", "linear_reference", "measure_overlap",
-    "overlap_weight_grads", "overlaps_weight_grads", "set_backend", "shape_of",
-]  # fmt: skip
+from .products import biased_product, fuses, product
 
 
 def linear_reference(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:

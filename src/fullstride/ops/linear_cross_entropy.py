@@ -21,10 +21,10 @@ from torch import Tensor
 
 from .. import _native
 from ._kept_gradients import empty_gradient
-from ._products import biased_product, name_of, product
 from ._tensors import kernel_dtype, needs_grad, takes_kernel
 from .cross_entropy import _check_range, check_options, cross_entropy_reference
 from .gemm import gemm
+from .products import biased_product, name_of, product
 
 # A chunk reads W twice and dW once from memory, and that alone sets its size: the loss is 1 % of the time, whether its
 # rows are in the cache or not. 1024 x 768 x 32000 fp32 on one core of an AMD EPYC (AVX2, 32 MiB L3), best of 3:

@@ -47,19 +47,13 @@ def from_torch(
     if isinstance(optimizer, Lookahead):
         optimizer.convert(lambda inner: from_torch(inner, **options))
         return optimizer
+    check(optimizer, state_precision, clip)
     if isinstance(optimizer, Optimizer):
-        return _kept(optimizer, state_precision, clip, skip_nonfinite)
-    kind = _OURS.get(type(optimizer))
-    if kind is None:
-        name = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
-        raise TypeError(
-            f"expected torch.optim's AdamW, Adam or SGD, got {name},"
-            " which has no fast form; make one of fullstride.optim"
-        )
-    check_options(state_precision or "fp32", clip)
-    _check(optimizer)
+        optimizer.clip = optimizer.clip if clip is None else clip
+        optimizer.skip_nonfinite = optimizer.skip_nonfinite if skip_nonfinite is None else skip_nonfinite
+        return optimizer
     scheduled = _take_off_schedulers(optimizer)
-    optimizer.__class__ = kind
+    optimizer.__class__ = _OURS[type(optimizer)]
     assert isinstance(optimizer, Optimizer)
     optimizer.set_options(state_precision or "fp32", clip, skip_nonfinite, seed)
     vars(optimizer).pop(_AMP_FLAG, None)
@@ -69,6 +63,28 @@ def from_torch(
     if scheduled:
         _tell_schedulers(optimizer)
     return optimizer
+
+
+def check(optimizer: torch.optim.Optimizer, state_precision: str | None = None, clip: float | None = None) -> None:
+    """Raises what from_torch() would raise, and changes nothing."""
+    if isinstance(optimizer, Lookahead):
+        check(optimizer.optimizer, state_precision, clip)
+        return
+    if isinstance(optimizer, Optimizer):
+        if state_precision not in (None, optimizer.state_precision):
+            raise ValueError(
+                f"expected an optimizer with states in {state_precision}, got ours with {optimizer.state_precision};"
+                f" make it with state_precision={state_precision!r}"
+            )
+        return
+    if type(optimizer) not in _OURS:
+        name = f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
+        raise TypeError(
+            f"expected torch.optim's AdamW, Adam or SGD, got {name},"
+            " which has no fast form; make one of fullstride.optim"
+        )
+    check_options(state_precision or "fp32", clip)
+    _check_groups(optimizer)
 
 
 def to_torch(optimizer: Any) -> Any:
@@ -107,20 +123,7 @@ def to_torch(optimizer: Any) -> Any:
     return optimizer
 
 
-def _kept(
-    optimizer: Optimizer, state_precision: str | None, clip: float | None, skip_nonfinite: bool | None
-) -> Optimizer:
-    if state_precision not in (None, optimizer.state_precision):
-        raise ValueError(
-            f"expected an optimizer with states in {state_precision}, got ours with {optimizer.state_precision};"
-            f" make it with state_precision={state_precision!r}"
-        )
-    optimizer.clip = optimizer.clip if clip is None else clip
-    optimizer.skip_nonfinite = optimizer.skip_nonfinite if skip_nonfinite is None else skip_nonfinite
-    return optimizer
-
-
-def _check(optimizer: torch.optim.Optimizer) -> None:
+def _check_groups(optimizer: torch.optim.Optimizer) -> None:
     for i, group in enumerate(optimizer.param_groups):
         if not group["params"]:
             raise ValueError(f"expected parameters in every group, got none in group {i}; leave it out")

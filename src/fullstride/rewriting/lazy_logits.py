@@ -26,12 +26,12 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..ops._products import product
 from ..ops._tensors import needs_grad, takes_kernel
 from ..ops._tied_gradients import give
 from ..ops.cross_entropy import REDUCTIONS, cross_entropy
 from ..ops.linear import linear
 from ..ops.linear_cross_entropy import Options, dlogits_of, follow_autocast, fused_backward, fused_forward, logits_of
+from ..ops.products import product
 from .class_swap import foreign
 from .lazy_tensor import FUNCTIONS, Call, Inputs, LazyGradient, LazyLogits, Memory, dense
 

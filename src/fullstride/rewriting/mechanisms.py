@@ -15,16 +15,12 @@ MECHANISMS = {
 VARIABLE = "FULLSTRIDE_WITHOUT"
 
 
-def check(without: Collection[str], who: str) -> frozenset[str]:
-    """The names, if all are known. who: for the error, where they were given."""
-    names = [without] if isinstance(without, str) else list(without)
-    unknown = [name for name in names if name not in MECHANISMS]
-    if unknown:
-        raise ValueError(f"{who}: expected names of {', '.join(MECHANISMS)}; got {unknown[0]!r}")
-    return frozenset(names)
-
-
 def wished(without: Collection[str]) -> frozenset[str]:
     """What is to be left out: as asked for, and by the environment."""
+    asked = [without] if isinstance(without, str) else without
     named = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
-    return check(without, "prepare: without") | check(named, VARIABLE)
+    for who, names in (("prepare: without", asked), (VARIABLE, named)):
+        unknown = [name for name in names if name not in MECHANISMS]
+        if unknown:
+            raise ValueError(f"{who}: expected names of {', '.join(MECHANISMS)}; got {unknown[0]!r}")
+    return frozenset((*asked, *named))

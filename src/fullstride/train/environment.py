@@ -8,7 +8,7 @@ from torch import nn
 
 from .. import __version__, _native
 from ..machine import cpu
-from ..ops import linear
+from ..ops import products
 from ..preparation import explain
 from ..recipes.task import Task
 
@@ -32,20 +32,20 @@ def describe(task: Task, model: nn.Module) -> dict[str, Any]:
     }
 
 
-def use_products(products: dict[str, str | dict[str, str]]) -> None:
+def use_products(wanted: dict[str, str | dict[str, str]]) -> None:
     """Multiplies by the libraries that the run began with: which is the fastest is measured, and may come out
     otherwise the next time. One that is not there any more shows in differences()."""
-    for name, recorded in products.items():
+    for name, recorded in wanted.items():
         dtype = getattr(torch, name)
-        by_shape = dict.fromkeys(linear.SHAPES, recorded) if isinstance(recorded, str) else recorded
+        by_shape = dict.fromkeys(products.SHAPES, recorded) if isinstance(recorded, str) else recorded
         for shape, backend in by_shape.items():
-            if shape in linear.SHAPES and backend in linear.backends(dtype):
-                linear.set_backend(dtype, backend, shape)
+            if shape in products.SHAPES and backend in products.backends(dtype):
+                products.set_backend(dtype, backend, shape)
 
 
 def _backends(dtype: torch.dtype) -> str | dict[str, str]:
     """By shape; one name if it is the same for all, as runs recorded it that knew no shapes."""
-    by_shape = {shape: linear.backend(dtype, shape) for shape in linear.SHAPES}
+    by_shape = {shape: products.backend(dtype, shape) for shape in products.SHAPES}
     names = set(by_shape.values())
     return names.pop() if len(names) == 1 else by_shape
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..data import loader
-from ..preparation import prepare
+from ..preparation import prepare, restore
 from ..recipes import config_files
 from ..recipes.task import Task
 from ..run_folder.folder import RunFolder
@@ -34,11 +34,14 @@ def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = 
 def evaluate(run_folder: Path, which: str = "best") -> dict[str, float]:
     """Of a run's checkpoint: "best", "last" or the number of a step. In fp32, whatever it was trained in."""
     model, task, batch, snapshot = load(run_folder, which)
-    return run(model, task, batch) | {"step": snapshot.step}
+    try:
+        return run(model, task, batch) | {"step": snapshot.step}
+    finally:
+        restore(model)
 
 
 def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, int, Snapshot]:
-    """The model with the weights of a checkpoint, ready to be used."""
+    """The model with the weights of a checkpoint, prepared in fp32."""
     config = config_files.from_yaml(RunFolder.read(run_folder).config_yaml, f"{run_folder}/config.yaml")
     snapshot = find(run_folder, which)
     task = config.of_run(run_folder).task()

@@ -2,7 +2,7 @@
 
 CHECKS[name]() runs one and returns how far its result is off, as a pair (error, tolerance), relative to the result.
 RACERS[precision, backend](shape) gives the call that race.py times: the three products of a linear layer, as
-ops/linear.py computes them. tests/machine/bad_candidates.py is a module of the same form.
+ops/linear.py computes them. tests/backends/bad_candidates.py is a module of the same form.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...ops import linear
+from ...ops import linear, products
 from . import verdicts
 from .race import Shape
 
@@ -38,14 +38,14 @@ def layer(precision: str, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
     return x.requires_grad_(), weight.requires_grad_(), dy
 
 
-def products(precision: str, backend: str, shape: Shape) -> Callable[[], Products]:
+def layer_products(precision: str, backend: str, shape: Shape) -> Callable[[], Products]:
     """Computes y, dx and dW of a linear layer whenever it is called."""
     x, weight, dy = layer(precision, shape)
     dtype = DTYPES[precision]
 
     def run() -> Products:
         if dtype is not torch.float16:  # which is torch's own
-            linear.set_backend(dtype, backend)
+            products.set_backend(dtype, backend)
         y = linear.linear(x, weight)
         dx, dweight = torch.autograd.grad(y, (x, weight), dy)
         return y, dx, dweight
@@ -137,9 +137,9 @@ def _lstm() -> tuple[Callable[..., Tensor], list[Tensor]]:
 _OPERATIONS = dict(zip(verdicts.OPERATIONS, (_matmul, _convolution, _attention, _lstm), strict=True))
 
 RACERS: dict[tuple[str, str], Callable[[Shape], Callable[[], Products]]] = {
-    (precision, backend): partial(products, precision, backend)
+    (precision, backend): partial(layer_products, precision, backend)
     for precision, dtype in DTYPES.items()
-    for backend in (linear.BACKENDS if dtype is not torch.float16 else ("torch",))
+    for backend in (products.BACKENDS if dtype is not torch.float16 else ("torch",))
 }
 CHECKS: dict[str, Callable[[], tuple[float, float]]] = {
     **{verdicts.product_name(*racer): partial(check_product, racer[0], run) for racer, run in RACERS.items()},

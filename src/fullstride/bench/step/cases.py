@@ -5,6 +5,7 @@ from typing import Any
 
 MODELS = ("mlp", "llama", "bert")  # of models.py
 TEST_MODELS = ("tiny", "tiny-llama")  # there, too
+OTHER_MODELS = ("gpt2",)  # and this one, for benchmarks/mechanisms.py
 STOCK_DEFAULT, STOCK_BEST, STOCK_BF16 = "stock default", "stock at its best", "stock autocast bf16"
 MOST_FAULTS = 1000  # page faults a step of ours; and it must not hold more memory than stock as it comes
 

@@ -153,6 +153,18 @@ def masked_loss(model: nn.Module, words: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1), ignore_index=IGNORED)
 
 
+def build_gpt2() -> nn.Module:
+    """Of Hugging Face: an architecture that nobody adapted, with an activation spelt out in Python."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model: nn.Module = GPT2LMHeadModel(GPT2Config(n_positions=256, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0))
+    return model
+
+
+def gpt2_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(model(tokens).logits.flatten(0, 1), targets.flatten())
+
+
 def initialise(module: nn.Module) -> None:
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)
@@ -210,6 +222,10 @@ WORKLOADS = {
         lambda: Bert(30522, width=768, layers=12, heads=12, hidden=3072, length=512),
         masked_words(8, 128, 30522), masked_loss, lr=1e-4, unit="tokens", num_units=8 * 128,
         attention_flops=12.0 * 128 * 768 * 12 * (8 * 128),
+    ),
+    "gpt2": Workload(
+        build_gpt2, next_words(4, 256, 50257), gpt2_loss, lr=1e-4, unit="tokens", num_units=4 * 256,
+        attention_flops=6.0 * 256 * 768 * 12 * (4 * 256),
     ),
     "tiny": Workload(
         lambda: build_mlp((8, 16, 4)), classes(4, 4, 8), classification_loss, lr=1e-3, unit="samples", num_units=4

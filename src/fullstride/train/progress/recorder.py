@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from ...backends import choosing, info
+from ... import info
+from ...backends import choosing
 from ...machine import energy, memory
 from ...preparation import Preparation, explain
 from ...recipes.config import Config

@@ -4,8 +4,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ....ops._products import backends, product_by
 from ....ops.gemm import gemm
+from ....ops.products import backends, product_by
 from ..row import Row
 
 # (rows, in, out) of linear layers: of an MLP with a small batch, of a transformer of 768, and of its head.

@@ -3,7 +3,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from ....ops.linear import backend, backends, linear, linear_reference, set_backend
+from ....ops.linear import linear, linear_reference
+from ....ops.products import backend, backends, set_backend
 from ..row import Row, forward_backward
 
 

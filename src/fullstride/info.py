@@ -11,8 +11,8 @@ collect() gives, all sizes in bytes:
     memory      total, limit (by cgroup, null: none), huge_pages, allocator, resident, peak, status (lines)
     kernels     library (null: none), isas (variant -> whether it runs here), isa (the one chosen)
     torch       version, blas, onednn, cpu_capability, openmp (runtimes mapped), threads
-    products    precision that "auto" takes, reason, backends, rates, verdicts, notes (see choosing.py); null when not
-                measured yet
+    products    precision that "auto" takes, reason, backends, rates, verdicts, notes (see backends/choosing.py); null
+                when not measured yet
     onednn      what limits it, and why; empty when nothing does
     measured    gflops (by precision), gigabytes_per_second (by mix: see machine/probe.py); absent when not asked for
 """
@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 
-from .. import __version__, _native, _source
-from ..machine import cpu, memory, onednn, probe
-from ..machine.memory import as_size
-from . import choosing, square_products
-from .trials import verdicts
+from . import __version__, _native, _source
+from .backends import choosing, square_products
+from .backends.trials import verdicts
+from .machine import cpu, memory, onednn, probe
+from .machine.memory import as_size
 
 
 def collect(measure: bool = True) -> dict[str, Any]:

@@ -2,7 +2,8 @@ import json
 import subprocess
 import sys
 
-from fullstride.backends import choosing, info
+from fullstride import info
+from fullstride.backends import choosing
 from fullstride.machine import onednn
 
 MKL = """PyTorch built with:
@@ -24,7 +25,7 @@ def test_build_of_torch_is_understood():
 
 def test_exactly_one_openmp_runtime_is_mapped():
     # In a process of its own: other packages, sentencepiece 0.2.3 say, bring another one when a test imports them.
-    code = "from fullstride import _native; from fullstride.backends import info; assert _native.available(); "
+    code = "from fullstride import _native; from fullstride import info; assert _native.available(); "
     code += "print(*info.openmp_runtimes(), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert len(done.stdout.splitlines()) == 1, done.stdout

@@ -12,9 +12,9 @@ from torch import nn
 import fullstride
 from fullstride import _native
 from fullstride.models import llama
-from fullstride.ops import linear
+from fullstride.ops import _overlap
 from fullstride.rewriting import function_mode, lazy_tensor
-from fullstride.rewriting.trace import NOBODY, Row, Trace, trace
+from fullstride.rewriting.step_trace import NOBODY, Row, Trace, trace
 
 from .models import CASES
 
@@ -186,11 +186,11 @@ def test_lazy_logits_and_the_tied_gradient_are_named():
 
 def test_weight_gradients_computed_beside_backward_are_named():
     training = Training()
-    linear.overlap_weight_grads(True)
+    _overlap.overlap_weight_grads(True)
     try:
         rows = training.trace().rows
     finally:
-        linear.overlap_weight_grads(False)
+        _overlap.overlap_weight_grads(False)
     assert chosen(rows, mechanism="overlap")
 
 
