@@ -45,6 +45,7 @@ class Model(nn.Module):
         self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
         self.__private = nn.Linear(8, 8)
         self.act, self.scale, self.function, self.items = nn.GELU(), 0.5, F.relu, [1, 2]
+        self.drop = nn.Dropout(0.5)
         self.register_buffer("mask", torch.ones(8))
 
 """
@@ -71,7 +72,6 @@ ALLOWED = {
     "a number of the module": "return F.relu(self.a(x)) * self.scale",
     "a buffer and a parameter": "return F.relu(self.a(x)) * self.mask.neg()",
     "a function of the module": "return self.function(self.a(x))",
-    "a child under a local name": "layer = self.a\nreturn F.relu(layer(x))",
     "constants of math and torch": "return F.relu(self.a(x)).mul(math.pi).to(torch.float32)",
     "a private name": "return F.relu(self.__private(x))",
     "a local name that hides a global": "SCALE = self.a(x)\nreturn F.relu(SCALE)",
@@ -127,7 +127,15 @@ OTHERS = {
     "a random tensor": ("return F.relu(self.a(x)) + torch.rand(8)", "it uses a Tensor that is neither an argument"),
     "a list of the module": ("return F.relu(self.a(x)) * self.items[0]", "it uses self.items, a list"),
     "a method of the module": ("return F.relu(self.a(x)).view(self.size())", "it uses self.size"),
-    "a child called twice under one name": ("f = self.a\nreturn F.relu(f(f(x)))", "torch.fx does not record"),
+    "a child under a local name": ("layer = self.a\nreturn F.relu(layer(x))", "it hands self.a on"),
+    "a child called twice under one name": ("f = self.a\nreturn F.relu(f(f(x)))", "it hands self.a on"),
+    "a child named where it is called": ("return F.relu((f := self.a)(x)) * f.in_features", "it hands self.a on"),
+    "an option of a child": ("d = self.drop\nreturn F.dropout(d(F.relu(self.a(x))), d.p)", "it hands self.drop on"),
+    "a switch of a child": ("d = self.drop\nd.train(False)\nreturn d(F.relu(self.a(x)))", "it hands self.drop on"),
+    "a method of a child": ("m = self.a\nreturn F.relu(m(m._call_impl(x)))", "it hands self.a on"),
+    "children in a tuple": ("ms = (self.a, self.b)\nreturn F.relu(ms[1](ms[0](x))) * ms[0].in_features", "self.a on"),
+    "a function under a local name": ("f = F.relu\nreturn f(self.a(x))", "it hands F.relu on"),
+    "a function of the module under a local name": ("f = self.function\nreturn f(self.a(x))", "self.function on"),
     "super()": ("super().train()\nreturn F.relu(self.a(x))", "or super()"),
 }
 
@@ -183,6 +191,14 @@ def test_other_constructs_are_left_alone_and_named(name, tmp_path):
 def test_plain_code_that_reaches_for_something_else_is_left_alone(name, tmp_path):
     body, reason = OTHERS[name]
     assert_left(write_module(tmp_path, body)[0].Model(), reason)
+
+
+def test_a_switch_that_is_read_from_a_child_is_not_frozen(tmp_path):
+    body = "d = self.drop\nh = d(F.relu(self.a(x)))\nreturn F.dropout(h, d.p, d.training)"
+    model, x = write_module(tmp_path, body)[0].Model(), torch.randn(2, 4, 8)
+    fuse(model)
+    model.eval()
+    torch.testing.assert_close(model(x), F.relu(model.a(x)))
 
 
 def test_variables_of_an_enclosing_function_are_refused():

@@ -39,26 +39,22 @@ class LeafTracer(fx.Tracer):
 
 def trace(module: nn.Module, name: str) -> tuple[fx.Graph, dict[str, Any]]:
     """The operations of module.name, and the plain attributes on which they depend. Raises Inexact."""
-    found = reads(module, name)
+    calls, plain = reads(module, name)
     try:
         graph = LeafTracer(name).trace(module)
     except Inexact:
         raise
     except Exception as error:  # whatever the user's code does with a stand-in
         raise Inexact(f"torch.fx cannot trace it: {type(error).__name__}") from error
-    called = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
-    functions = Counter(
-        node.target
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is not getattr and not _is_operator(node.target)
-    )
-    if called != found.children or functions != found.functions:
+    if calls != Counter(node.target for node in graph.nodes if _is_call(node)):
         raise Inexact("it calls something that torch.fx does not record")
-    return graph, found.plain
+    return graph, plain
 
 
-def _is_operator(function: Any) -> bool:
-    return getattr(function, "__module__", None) == "_operator"
+def _is_call(node: fx.Node) -> bool:
+    """Of a submodule or a function. Attributes and operators are written otherwise."""
+    is_function = node.op == "call_function" and node.target is not getattr
+    return node.op == "call_module" or (is_function and getattr(node.target, "__module__", None) != "_operator")
 
 
 @dataclass

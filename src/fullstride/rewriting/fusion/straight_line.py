@@ -5,9 +5,10 @@ looked at is a constant from then on: a branch taken, a number read from the mod
 traced only when its source shows that there is nothing else, or nothing else that cannot be compared at each call:
 
 - no branches, loops, contexts, nested functions, imports, writes to attributes or items, nor operations in place;
-- of `self`: submodules that are called, parameters and buffers, which are looked up at each call anyway, and plain
-  values, which are compared;
-- of globals: functions that are called and show up in the trace under the same name, and constants of torch and math.
+- of `self`: submodules that are called right there, parameters and buffers, which are looked up at each call anyway,
+  and plain values, which are compared;
+- of globals: functions that are called right there and show up in the trace under the same name, and constants of torch
+  and math.
 
 A file may have changed since it was imported: source counts only if it compiles to the very code that runs. What is not
 in the list of constructs is refused, so syntax that a later Python adds means "not fused".
@@ -19,7 +20,6 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -48,38 +48,33 @@ class Inexact(Exception):
     """Why a trace might not do what the method does, in words for explain()."""
 
 
-@dataclass
-class Reads:
-    """What a method takes from elsewhere than its arguments."""
-
-    children: Counter[str] = field(default_factory=Counter)  # submodules of self
-    functions: Counter[Any] = field(default_factory=Counter)  # of globals and attributes of self
-    plain: dict[str, Any] = field(default_factory=dict)  # attributes of self to be compared at each call
-
-
-def reads(module: nn.Module, name: str) -> Reads:
-    """What module.name reads. Raises Inexact when it is more than a trace can hold."""
+def reads(module: nn.Module, name: str) -> tuple[Counter[Any], dict[str, Any]]:
+    """What module.name calls, submodules by name and functions, and the attributes of self to be compared at each call.
+    Raises Inexact when it is more than a trace can hold."""
     function = inspect.getattr_static(type(module), name)
     if not isinstance(function, FunctionType) or hasattr(function, "__wrapped__"):
         raise Inexact(f"its {name} is not a plain method")
     code = function.__code__
-    if code.co_flags & _FOREIGN_ARGUMENTS or code.co_kwonlyargcount or function.__defaults__:
-        raise Inexact(f"its {name} takes more than positional arguments without defaults")
-    if not code.co_argcount:
-        raise Inexact(f"its {name} does not take self")
+    if not code.co_argcount or code.co_kwonlyargcount or function.__defaults__ or code.co_flags & _FOREIGN_ARGUMENTS:
+        raise Inexact(f"its {name} takes something else than self and positional arguments without defaults")
     written = source(code)
     if written is None:
         raise Inexact("its source is not to be had or is not what runs")
-    chains = [chain for statement in written.body for chain in _chains(statement, code)]
+    chains = [found for statement in written.body for found in _chains(statement, code)]
     if code.co_freevars or code.co_cellvars:
         raise Inexact("it uses variables of another function, or super()")
-    found = Reads()
-    for chain in chains:
+    calls: Counter[Any] = Counter()
+    plain: dict[str, Any] = {}
+    for chain, is_called in chains:
         if chain[0] == code.co_varnames[0]:
-            _read_self(module, chain[1:], found)
-        elif chain[0] not in code.co_varnames:
-            _read_global(function.__globals__, chain, found)
-    return found
+            callee = _of_self(module, chain[1:], plain)
+        else:
+            callee = None if chain[0] in code.co_varnames else _of_globals(function.__globals__, chain)
+        if callee is not None:
+            if not is_called:  # under another name nobody would see what is read from it
+                raise Inexact(f"it hands {'.'.join(chain)} on")
+            calls[callee] += 1
+    return calls, plain
 
 
 @cache
@@ -105,8 +100,8 @@ def _compiled(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], list[C
     return {(f.name, min([f.lineno, *(node.lineno for node in f.decorator_list)])): f for f in functions}, codes
 
 
-def _chains(node: ast.AST, code: CodeType) -> Iterator[list[str]]:
-    """[name, attribute, attribute ...] of each name that is read, as it is written."""
+def _chains(node: ast.AST, code: CodeType, is_called: bool = False) -> Iterator[tuple[list[str], bool]]:
+    """[name, attribute, attribute ...] of each name that is read, as it is written, and whether that is called."""
     _check(node)
     chain: list[str] = []
     root = node
@@ -114,10 +109,10 @@ def _chains(node: ast.AST, code: CodeType) -> Iterator[list[str]]:
         chain, root = [_mangled(root.attr, code), *chain], root.value
     if not isinstance(root, ast.Name):
         for child in ast.iter_child_nodes(node):
-            if not isinstance(node, ast.AnnAssign) or child is not node.annotation:  # which does not run
-                yield from _chains(child, code)
+            if child is not getattr(node, "annotation", None):  # which does not run
+                yield from _chains(child, code, child is getattr(node, "func", None))
     elif isinstance(root.ctx, ast.Load):
-        yield [_mangled(root.id, code), *chain]
+        yield [_mangled(root.id, code), *chain], is_called
     elif root.id == code.co_varnames[0]:
         raise Inexact("it assigns to self")
 
@@ -139,35 +134,34 @@ def _mangled(name: str, code: CodeType) -> str:
     return f"_{owner}{name}" if owner and name.startswith("__") and not name.endswith("__") else name
 
 
-def _read_self(module: nn.Module, attributes: list[str], found: Reads) -> None:
+def _of_self(module: nn.Module, attributes: list[str], plain: dict[str, Any]) -> Any:
+    """The submodule, by name, or the function that self.attributes is; None for a value, which goes to plain."""
     if not attributes:
         raise Inexact("it hands self on")
     name = attributes[0]
     if module._modules.get(name) is not None:
         if len(attributes) > 1:
             raise Inexact(f"it looks into self.{name}")
-        found.children[name] += 1
-    elif module._parameters.get(name) is not None or module._buffers.get(name) is not None:
-        pass  # a stand-in while tracing: what is done with it is recorded
-    elif name in module.__dict__ and len(attributes) == 1:
-        value = module.__dict__[name]
-        if isinstance(value, _FUNCTIONS):
-            found.functions[value] += 1
-        elif not isinstance(value, _CONSTANTS):
-            raise Inexact(f"it uses self.{name}, a {type(value).__name__}")
-        found.plain[name] = value
-    else:
+        return name
+    if module._parameters.get(name) is not None or module._buffers.get(name) is not None:
+        return None  # a stand-in while tracing: what is done with it is recorded
+    if name not in module.__dict__ or len(attributes) > 1:
         raise Inexact(f"it uses self.{'.'.join(attributes)}")
+    value = plain[name] = module.__dict__[name]
+    if not isinstance(value, _FUNCTIONS + _CONSTANTS):
+        raise Inexact(f"it uses self.{name}, a {type(value).__name__}")
+    return value if isinstance(value, _FUNCTIONS) else None
 
 
-def _read_global(names: dict[str, Any], chain: list[str], found: Reads) -> None:
+def _of_globals(names: dict[str, Any], chain: list[str]) -> Any:
+    """The function that it is; None for a constant."""
     value = names.get(chain[0])
     for name in chain[1:]:
         if value is not math and not (isinstance(value, ModuleType) and value.__name__.split(".")[0] == "torch"):
             raise Inexact(f"it uses {'.'.join(chain)}")
         value = getattr(value, name, None)
     if isinstance(value, _CONSTANTS) and len(chain) > 1:
-        return
+        return None
     if not isinstance(value, _FUNCTIONS):
         raise Inexact(f"it uses the global {'.'.join(chain)}")
-    found.functions[value] += 1
+    return value
