@@ -136,6 +136,8 @@ OTHERS = {
     "children in a tuple": ("ms = (self.a, self.b)\nreturn F.relu(ms[1](ms[0](x))) * ms[0].in_features", "self.a on"),
     "a function under a local name": ("f = F.relu\nreturn f(self.a(x))", "it hands F.relu on"),
     "a function of the module under a local name": ("f = self.function\nreturn f(self.a(x))", "self.function on"),
+    "the class of an argument": ("return F.relu(self.a(x)) * x.__class__.__name__.__len__()", "__class__"),
+    "the class of a result": ("return F.relu(self.a(x)) * (x + 1).__class__.__name__.count('P')", "__class__"),
     "super()": ("super().train()\nreturn F.relu(self.a(x))", "or super()"),
 }
 
@@ -199,6 +201,31 @@ def test_a_switch_that_is_read_from_a_child_is_not_frozen(tmp_path):
     fuse(model)
     model.eval()
     torch.testing.assert_close(model(x), F.relu(model.a(x)))
+
+
+def test_assigning_to_self_under_a_private_name_is_refused(tmp_path):
+    _, file = write_module(tmp_path, "y = F.relu(__self.a(x))\n__self = x\nreturn y")
+    file.write_text(file.read_text().replace("forward(self, x)", "forward(__self, x)"))
+    linecache.clearcache()
+    assert_left(load(file).Model(), "self")
+
+
+@pytest.mark.parametrize("name", ["act", "mask", "scale"])
+def test_what_a_property_of_the_class_hides_is_refused(name, tmp_path):
+    """A child, a buffer and a plain value."""
+    module, _ = write_module(tmp_path, "return self.act(self.a(x)) * self.mask * self.scale")
+    model = module.Model()
+    setattr(module.Model, name, property(lambda self: F.relu))
+    assert_left(model, f"it uses self.{name}")
+
+
+@pytest.mark.parametrize("name", ["act", "mask"])
+def test_what_a_value_of_the_class_hides_is_refused(name, tmp_path):
+    """A child and a buffer: modules look for those only where Python has found nothing."""
+    module, _ = write_module(tmp_path, "return self.act(self.a(x)) * self.mask")
+    model = module.Model()
+    setattr(module.Model, name, F.relu)
+    assert_left(model, f"it uses self.{name}")
 
 
 def test_variables_of_an_enclosing_function_are_refused():

@@ -107,13 +107,17 @@ def _chains(node: ast.AST, code: CodeType, is_called: bool = False) -> Iterator[
     root = node
     while isinstance(root, ast.Attribute):
         chain, root = [_mangled(root.attr, code), *chain], root.value
+    if any(name.startswith("__") and name.endswith("__") for name in chain):  # x.__class__ is that of the stand-in
+        raise Inexact(f"it uses {'.'.join(chain)}")
     if not isinstance(root, ast.Name):
         for child in ast.iter_child_nodes(node):
             if child is not getattr(node, "annotation", None):  # which does not run
                 yield from _chains(child, code, child is getattr(node, "func", None))
-    elif isinstance(root.ctx, ast.Load):
-        yield [_mangled(root.id, code), *chain], is_called
-    elif root.id == code.co_varnames[0]:
+        return
+    name = _mangled(root.id, code)
+    if isinstance(root.ctx, ast.Load):
+        yield [name, *chain], is_called
+    elif name == code.co_varnames[0]:
         raise Inexact("it assigns to self")
 
 
@@ -138,14 +142,16 @@ def _of_self(module: nn.Module, attributes: list[str], plain: dict[str, Any]) ->
     """The submodule, by name, or the function that self.attributes is; None for a value, which goes to plain."""
     if not attributes:
         raise Inexact("it hands self on")
-    name = attributes[0]
-    if module._modules.get(name) is not None:
-        if len(attributes) > 1:
-            raise Inexact(f"it looks into self.{name}")
-        return name
-    if module._parameters.get(name) is not None or module._buffers.get(name) is not None:
-        return None  # a stand-in while tracing: what is done with it is recorded
-    if name not in module.__dict__ or len(attributes) > 1:
+    name, is_deep = attributes[0], len(attributes) > 1
+    of_class = [vars(kind)[name] for kind in type(module).__mro__ if name in vars(kind)]
+    if not of_class and name not in module.__dict__:  # either would be found first
+        if module._modules.get(name) is not None:
+            if is_deep:
+                raise Inexact(f"it looks into self.{name}")
+            return name
+        if module._parameters.get(name) is not None or module._buffers.get(name) is not None:
+            return None  # a stand-in while tracing: what is done with it is recorded
+    if name not in module.__dict__ or is_deep or any(map(inspect.isdatadescriptor, of_class)):
         raise Inexact(f"it uses self.{'.'.join(attributes)}")
     value = plain[name] = module.__dict__[name]
     if not isinstance(value, _FUNCTIONS + _CONSTANTS):
