@@ -7,8 +7,8 @@ traced only when its source shows that there is nothing else, or nothing else th
 - no branches, loops, contexts, nested functions, imports, writes to attributes or items, nor operations in place;
 - of `self`: submodules that are called right there, parameters and buffers, which are looked up at each call anyway,
   and plain values, which are compared;
-- of globals: functions that are called right there and show up in the trace under the same name, and constants of torch
-  and math.
+- of globals: functions that are called right there and show up in the trace under the same name, and the dtypes and
+  mathematical constants of torch and math, not switches such as torch.backends.cudnn.enabled.
 
 A file may have changed since it was imported: source counts only if it compiles to the very code that runs. What is not
 in the list of constructs is refused, so syntax that a later Python adds means "not fused".
@@ -161,13 +161,14 @@ def _of_self(module: nn.Module, attributes: list[str], plain: dict[str, Any]) ->
 
 def _of_globals(names: dict[str, Any], chain: list[str]) -> Any:
     """The function that it is; None for a constant."""
-    value = names.get(chain[0])
+    owner, value = None, names.get(chain[0])
     for name in chain[1:]:
         if value is not math and not (isinstance(value, ModuleType) and value.__name__.split(".")[0] == "torch"):
             raise Inexact(f"it uses {'.'.join(chain)}")
-        value = getattr(value, name, None)
-    if isinstance(value, _CONSTANTS) and len(chain) > 1:
-        return None
-    if not isinstance(value, _FUNCTIONS):
+        owner, value = value, getattr(value, name, None)
+    if isinstance(value, _FUNCTIONS):
+        return value
+    of_torch = owner is torch and (isinstance(value, torch.dtype) or chain[-1] in ("pi", "inf", "nan", "e"))
+    if not of_torch and not (owner is math and isinstance(value, float)):
         raise Inexact(f"it uses the global {'.'.join(chain)}")
-    return value
+    return None
