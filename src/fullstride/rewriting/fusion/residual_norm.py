@@ -2,8 +2,8 @@
 
     s = a + b,   y = norm(s)
 
-nn.RMSNorm, nn.LayerNorm and what is known to compute RMSNorm (rms_norm.py). One pass forward instead of two, and in
-backward the gradient of s from elsewhere is added where that of the norm is made.
+nn.RMSNorm, nn.LayerNorm and what is known to compute RMSNorm (probes/rms_norm.py). One pass forward instead of two, and
+in backward the gradient of s from elsewhere is added where that of the norm is made.
 """
 
 from typing import Any
