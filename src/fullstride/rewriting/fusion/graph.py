@@ -4,7 +4,6 @@ Only methods that straight_line.py vouches for are traced. The rewritten method 
 it was: the same submodules, of the same kind, without hooks. Otherwise, and under torch.compile, the original runs.
 """
 
-import inspect
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from ..probes.stand_in import StandIn
 from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
 from .rewriter import PLAIN, Rewriter
 from .straight_line import Inexact, reads
@@ -109,8 +109,8 @@ def make_plan(module: nn.Module, name: str = "forward") -> Plan:
     )  # fmt: skip
 
 
-class GraphForward:
-    """Stands in the module's __dict__ before its method. Copies and pickles as its module, and then traces anew."""
+class GraphForward(StandIn):
+    """Runs the plan of a method. A copy traces anew."""
 
     def __init__(self, module: nn.Module, name: str, plan: Plan) -> None:
         self.module, self.name = module, name
@@ -128,16 +128,6 @@ class GraphForward:
         if plan is None or len(args) != plan.num_inputs or not plan.holds(self.module, self.name):
             return self.original(self.module, *args)
         return plan.run(self.module, *args)
-
-    @property
-    def original(self) -> Callable[..., Any]:
-        """Not bound: where torch.compile breaks its graph it makes `module.forward` of a bound method: that is self."""
-        return getattr(type(self.module), self.name)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """Some trainers look at the names of a model's arguments."""
-        return inspect.signature(self.original.__get__(self.module))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module, "name": self.name, "plan": None, "is_planned": False}
