@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from .graph import GraphForward, make_plan
-from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
-from .rewriter import PLAIN, linear_activation, linear_name
+from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, is_linear, norm_of
+from .rewriter import linear_activation, linear_name
 from .straight_line import Inexact, source
 
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..probes.stand_in import StandIn
-from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
-from .rewriter import PLAIN, Rewriter
+from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, is_linear, norm_of
+from .rewriter import Rewriter
 from .straight_line import Inexact, reads
 
 

@@ -21,10 +21,9 @@ from ...ops._activations import activate
 from ...ops.bias_act import bias_act
 from ...ops.glu import GATES, glu
 from ...ops.linear import linear
-from .kinds import activation_of, is_linear, norm_of
+from .kinds import PLAIN, activation_of, is_linear, norm_of
 from .residual_norm import residual_norm
 
-PLAIN = (Tensor, nn.Parameter)
 _NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)", "silu": "SiLU"}
 _GATE_NAMES = {"gelu": "GEGLU", "gelu_tanh": "GEGLU (tanh)", "silu": "SwiGLU"}
 _PRODUCTS = (operator.mul, torch.mul, "mul")
