@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..probes.stand_in import StandIn
-from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, is_linear, norm_of
-from .rewriter import Rewriter
+from .kinds import PLAIN, has_global_hooks, is_bare
+from .rewriter import Bypassed, Rewriter
 from .straight_line import Inexact, reads
 
 
@@ -64,23 +64,15 @@ class Plan:
     run: Callable[..., Any]
     original: Any
     num_inputs: int
-    layers: dict[str, nn.Module]
-    activations: dict[str, tuple[nn.Module, str]]
-    norms: dict[str, tuple[nn.Module, str]]
+    bypassed: Bypassed
     plain: dict[str, Any]
     what: str
 
     def holds(self, module: nn.Module, name: str) -> bool:
         if has_global_hooks() or getattr(type(module), name) is not self.original:
             return False
-        for child, layer in self.layers.items():
-            if module._modules.get(child) is not layer or not is_linear(layer) or not is_bare(layer):
-                return False
-        for child, (act, activation) in self.activations.items():
-            if module._modules.get(child) is not act or activation_of(act) != activation or not is_bare(act):
-                return False
-        for child, (norm, kind) in self.norms.items():
-            if module._modules.get(child) is not norm or norm_of(norm) != kind or not is_bare(norm):
+        for child_name, (child, kind_of, kind) in self.bypassed.items():
+            if module._modules.get(child_name) is not child or kind_of(child) != kind or not is_bare(child):
                 return False
         for attribute, value in self.plain.items():
             now = module.__dict__.get(attribute)
@@ -102,11 +94,8 @@ def make_plan(module: nn.Module, name: str = "forward") -> Plan:
     names = dict(code.globals)
     exec(code.src, names)
     num_inputs = sum(node.op == "placeholder" for node in graph.nodes)
-    return Plan(
-        names["forward"], getattr(type(module), name), num_inputs, rewriter.layers, rewriter.activations,
-        rewriter.norms, plain,
-        ", ".join(what if count == 1 else f"{count} x {what}" for what, count in rewriter.what.items()),
-    )  # fmt: skip
+    what = ", ".join(what if count == 1 else f"{count} x {what}" for what, count in rewriter.what.items())
+    return Plan(names["forward"], getattr(type(module), name), num_inputs, rewriter.bypassed, plain, what)
 
 
 class GraphForward(StandIn):
