@@ -5,10 +5,8 @@ looked at is a constant from then on: a branch taken, a number read from the mod
 traced only when its source shows that there is nothing else, or nothing else that cannot be compared at each call:
 
 - no branches, loops, contexts, nested functions, imports, writes to attributes or items, nor operations in place;
-- of `self`: submodules that are called right there, parameters and buffers, which are looked up at each call anyway,
-  and plain values, which are compared;
-- of globals: functions that are called right there and show up in the trace under the same name, and the dtypes and
-  mathematical constants of torch and math, not switches such as torch.backends.cudnn.enabled.
+- of `self`: submodules called right there, parameters and buffers, looked up at each call, and plain values, compared;
+- of globals: functions called right there that the trace shows under the same name, dtypes, and constants of math.
 
 A file may have changed since it was imported: source counts only if it compiles to the very code that runs. What is not
 in the list of constructs is refused, so syntax that a later Python adds means "not fused".
@@ -81,15 +79,14 @@ def reads(module: nn.Module, name: str) -> tuple[Counter[Any], dict[str, Any]]:
 def source(code: CodeType) -> ast.FunctionDef | None:
     """The function as it is written where the code comes from, if that compiles to this very code."""
     try:
-        functions, codes = _compiled("".join(inspect.findsource(code)[0]))
+        return _compiled("".join(inspect.findsource(code)[0])).get(code)
     except (OSError, TypeError, ValueError, SyntaxError):  # no file, as of exec(), or one that is being edited
         return None
-    return functions.get((code.co_name, code.co_firstlineno)) if code in codes else None
 
 
 @lru_cache(maxsize=2)  # modules of a model come from few files
-def _compiled(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], list[CodeType]]:
-    """Functions by name and first line, and all code. Of a whole file: its imports change the code of its methods."""
+def _compiled(text: str) -> dict[CodeType, ast.FunctionDef | None]:
+    """All code with the function that it is of. Of a whole file: its imports change the code of its methods."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # importing it has said what there is to say
         tree = ast.parse(text)
@@ -97,12 +94,20 @@ def _compiled(text: str) -> tuple[dict[tuple[str, int], ast.FunctionDef], list[C
     for code in codes:
         codes += (constant for constant in code.co_consts if isinstance(constant, CodeType))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {(f.name, min([f.lineno, *(node.lineno for node in f.decorator_list)])): f for f in functions}, codes
+    places = {(f.name, min([f.lineno, *(node.lineno for node in f.decorator_list)])): f for f in functions}
+    return {code: places.get((code.co_name, code.co_firstlineno)) for code in codes}
 
 
 def _chains(node: ast.AST, code: CodeType, is_called: bool = False) -> Iterator[tuple[list[str], bool]]:
     """[name, attribute, attribute ...] of each name that is read, as it is written, and whether that is called."""
-    _check(node)
+    kind, is_read = type(node).__name__, isinstance(getattr(node, "ctx", None), ast.Load)
+    if isinstance(node, _BRANCHES):
+        raise Inexact("its code branches or loops")
+    if kind in ("Attribute", "Subscript") and not is_read:
+        raise Inexact("it writes to an attribute or an item")
+    is_plain = f"{kind}({','.join(node._fields)})" in _PLAIN or isinstance(node, (ast.operator, ast.expr_context))
+    if not is_plain or (isinstance(node, ast.keyword) and node.arg is None):  # **options
+        raise Inexact(f"its code is not plain: {kind}")
     chain: list[str] = []
     root = node
     while isinstance(root, ast.Attribute):
@@ -113,23 +118,10 @@ def _chains(node: ast.AST, code: CodeType, is_called: bool = False) -> Iterator[
         for child in ast.iter_child_nodes(node):
             if child is not getattr(node, "annotation", None):  # which does not run
                 yield from _chains(child, code, child is getattr(node, "func", None))
-        return
-    name = _mangled(root.id, code)
-    if isinstance(root.ctx, ast.Load):
-        yield [name, *chain], is_called
-    elif name == code.co_varnames[0]:
+    elif is_read:
+        yield [_mangled(root.id, code), *chain], is_called
+    elif _mangled(root.id, code) == code.co_varnames[0]:
         raise Inexact("it assigns to self")
-
-
-def _check(node: ast.AST) -> None:
-    name = type(node).__name__
-    if isinstance(node, _BRANCHES):
-        raise Inexact("its code branches or loops")
-    if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-        raise Inexact("it writes to an attribute or an item")
-    is_plain = f"{name}({','.join(node._fields)})" in _PLAIN or isinstance(node, (ast.operator, ast.expr_context))
-    if not is_plain or (isinstance(node, ast.keyword) and node.arg is None):  # **options
-        raise Inexact(f"its code is not plain: {name}")
 
 
 def _mangled(name: str, code: CodeType) -> str:
