@@ -8,7 +8,6 @@ Parameters, keys of the state_dict and submodules stay as they are; a module tha
 """
 
 import ast
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 import torch
@@ -16,19 +15,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from .graph import GraphForward, make_plan
-from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
-from .rewriter import PLAIN, linear_activation, linear_name
+from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, is_linear, norm_of
+from .rewriter import linear_activation, linear_name
 from .straight_line import Inexact, source
-
-
-@dataclass(frozen=True)
-class Fused:
-    what: str  # for explain(): "Linear + GELU"
-
-
-@dataclass(frozen=True)
-class NotFused:
-    reason: str  # empty when it has nothing that could be fused
 
 
 class Sequential(nn.Sequential):
@@ -60,36 +49,31 @@ def _fused_activation(modules: list[nn.Module], index: int) -> str | None:
 
 
 def replace(module: nn.Module) -> tuple[str, str]:
-    """(done, left); both empty for a module that has nothing to fuse."""
-    outcome = fuse(module)
-    return (outcome.what, "") if isinstance(outcome, Fused) else ("", outcome.reason)
-
-
-def fuse(module: nn.Module) -> Fused | NotFused:
-    """Fuses what the module's own code runs one after the other; its submodules' code is theirs."""
+    """Fuses what the module's own code runs one after the other; its submodules' code is theirs.
+    (done, left); both empty for a module that has nothing to fuse."""
     if type(module) is nn.Sequential:
         return _fuse_sequential(module)
-    outcome = _fuse_method(module, "forward")
-    if isinstance(outcome, Fused) or "forward" in module.__dict__:
-        return outcome
-    parts = [_fuse_method(module, name) for name in _methods_of_forward(type(module))]
-    done = [part.what for part in parts if isinstance(part, Fused)]
-    return Fused(", ".join(done)) if done else outcome
+    done, left = _fuse_method(module, "forward")
+    if done or "forward" in module.__dict__:
+        return done, left
+    parts = [_fuse_method(module, name)[0] for name in _methods_of_forward(type(module))]
+    done = ", ".join(filter(None, parts))
+    return done, "" if done else left
 
 
-def _fuse_method(module: nn.Module, name: str) -> Fused | NotFused:
+def _fuse_method(module: nn.Module, name: str) -> tuple[str, str]:
     code = getattr(getattr(type(module), name), "__code__", None)
     may_sum = _may_sum(module, code)
     if not may_sum and not _may_activate(module, code):
-        return NotFused("")
+        return "", ""
     if name in module.__dict__:
-        return NotFused(f"its {name} was replaced")
+        return "", f"its {name} was replaced"
     try:
         plan = make_plan(module, name)
     except Inexact as inexact:
-        return NotFused(str(inexact) if may_sum or any(map(is_linear, module.children())) else "")
+        return "", str(inexact) if may_sum or any(map(is_linear, module.children())) else ""
     module.__dict__[name] = GraphForward(module, name, plan)
-    return Fused(plan.what)
+    return plan.what, ""
 
 
 def _methods_of_forward(kind: type[nn.Module]) -> list[str]:
@@ -125,16 +109,15 @@ def _may_sum(module: nn.Module, code: CodeType | None) -> bool:
     return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) for node in ast.walk(written))
 
 
-def _fuse_sequential(module: nn.Sequential) -> Fused | NotFused:
+def _fuse_sequential(module: nn.Sequential) -> tuple[str, str]:
     if "forward" in module.__dict__:
-        return NotFused("its forward was replaced")
+        return "", "its forward was replaced"
     modules = list(module)
     found = [_fused_activation(modules, index) for index in range(len(modules))]
     names = dict.fromkeys(linear_name(activation) for activation in found if activation)
-    if not names:
-        return NotFused("")
-    module.__class__ = Sequential
-    return Fused(", ".join(names))
+    if names:
+        module.__class__ = Sequential
+    return ", ".join(names), ""
 
 
 def put_back(module: nn.Module) -> None:

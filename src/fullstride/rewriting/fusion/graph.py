@@ -4,7 +4,6 @@ Only methods that straight_line.py vouches for are traced. The rewritten method 
 it was: the same submodules, of the same kind, without hooks. Otherwise, and under torch.compile, the original runs.
 """
 
-import inspect
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .kinds import activation_of, has_global_hooks, is_bare, is_linear, norm_of
-from .rewriter import PLAIN, Rewriter
+from ..probes.stand_in import StandIn
+from .kinds import PLAIN, has_global_hooks, is_bare
+from .rewriter import Bypassed, Rewriter
 from .straight_line import Inexact, reads
 
 
@@ -39,26 +39,22 @@ class LeafTracer(fx.Tracer):
 
 def trace(module: nn.Module, name: str) -> tuple[fx.Graph, dict[str, Any]]:
     """The operations of module.name, and the plain attributes on which they depend. Raises Inexact."""
-    found = reads(module, name)
+    calls, plain = reads(module, name)
     try:
         graph = LeafTracer(name).trace(module)
     except Inexact:
         raise
     except Exception as error:  # whatever the user's code does with a stand-in
         raise Inexact(f"torch.fx cannot trace it: {type(error).__name__}") from error
-    called = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
-    functions = Counter(
-        node.target
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is not getattr and not _is_operator(node.target)
-    )
-    if called != found.children or functions != found.functions:
+    if calls != Counter(node.target for node in graph.nodes if _is_call(node)):
         raise Inexact("it calls something that torch.fx does not record")
-    return graph, found.plain
+    return graph, plain
 
 
-def _is_operator(function: Any) -> bool:
-    return getattr(function, "__module__", None) == "_operator"
+def _is_call(node: fx.Node) -> bool:
+    """Of a submodule or a function. Attributes and operators are written otherwise."""
+    is_function = node.op == "call_function" and node.target is not getattr
+    return node.op == "call_module" or (is_function and getattr(node.target, "__module__", None) != "_operator")
 
 
 @dataclass
@@ -68,23 +64,15 @@ class Plan:
     run: Callable[..., Any]
     original: Any
     num_inputs: int
-    layers: dict[str, nn.Module]
-    activations: dict[str, tuple[nn.Module, str]]
-    norms: dict[str, tuple[nn.Module, str]]
+    bypassed: Bypassed
     plain: dict[str, Any]
     what: str
 
     def holds(self, module: nn.Module, name: str) -> bool:
         if has_global_hooks() or getattr(type(module), name) is not self.original:
             return False
-        for child, layer in self.layers.items():
-            if module._modules.get(child) is not layer or not is_linear(layer) or not is_bare(layer):
-                return False
-        for child, (act, activation) in self.activations.items():
-            if module._modules.get(child) is not act or activation_of(act) != activation or not is_bare(act):
-                return False
-        for child, (norm, kind) in self.norms.items():
-            if module._modules.get(child) is not norm or norm_of(norm) != kind or not is_bare(norm):
+        for child_name, (child, kind_of, kind) in self.bypassed.items():
+            if module._modules.get(child_name) is not child or kind_of(child) != kind or not is_bare(child):
                 return False
         for attribute, value in self.plain.items():
             now = module.__dict__.get(attribute)
@@ -106,15 +94,12 @@ def make_plan(module: nn.Module, name: str = "forward") -> Plan:
     names = dict(code.globals)
     exec(code.src, names)
     num_inputs = sum(node.op == "placeholder" for node in graph.nodes)
-    return Plan(
-        names["forward"], getattr(type(module), name), num_inputs, rewriter.layers, rewriter.activations,
-        rewriter.norms, plain,
-        ", ".join(what if count == 1 else f"{count} x {what}" for what, count in rewriter.what.items()),
-    )  # fmt: skip
+    what = ", ".join(what if count == 1 else f"{count} x {what}" for what, count in rewriter.what.items())
+    return Plan(names["forward"], getattr(type(module), name), num_inputs, rewriter.bypassed, plain, what)
 
 
-class GraphForward:
-    """Stands in the module's __dict__ before its method. Copies and pickles as its module, and then traces anew."""
+class GraphForward(StandIn):
+    """Runs the plan of a method. A copy traces anew."""
 
     def __init__(self, module: nn.Module, name: str, plan: Plan) -> None:
         self.module, self.name = module, name
@@ -132,16 +117,6 @@ class GraphForward:
         if plan is None or len(args) != plan.num_inputs or not plan.holds(self.module, self.name):
             return self.original(self.module, *args)
         return plan.run(self.module, *args)
-
-    @property
-    def original(self) -> Callable[..., Any]:
-        """Not bound: where torch.compile breaks its graph it makes `module.forward` of a bound method: that is self."""
-        return getattr(type(self.module), self.name)
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        """Some trainers look at the names of a model's arguments."""
-        return inspect.signature(self.original.__get__(self.module))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module, "name": self.name, "plan": None, "is_planned": False}

@@ -1,7 +1,7 @@
 """What a module is to fusion (linear layer, norm, activation), and whether calling it does nothing but its formula."""
 
 import torch.nn.modules.module as module_globals
-from torch import nn
+from torch import Tensor, nn
 
 from ..probes.rms_norm import NormForward
 
@@ -17,13 +17,10 @@ TRANSFORMERS_ACTIVATIONS = {
 """Classes of transformers.activations with the names of ops/_activations.py. Some spell the formula out in Python, one
 operation after the other; the value is the same to rounding."""
 
+PLAIN = (Tensor, nn.Parameter)  # other classes of tensors may compute as they like
 _OURS = "fullstride."
-_GLOBAL_HOOKS = tuple(
-    getattr(module_globals, name)
-    for name in (
-        "_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks", "_global_backward_pre_hooks"
-    )
-)  # fmt: skip
+_WHEN = ("forward", "forward_pre", "backward", "backward_pre")
+_GLOBAL_HOOKS = tuple(getattr(module_globals, f"_global_{when}_hooks") for when in _WHEN)
 
 
 def is_linear(module: object) -> bool:

@@ -2,21 +2,20 @@
 
     s = a + b,   y = norm(s)
 
-nn.RMSNorm, nn.LayerNorm and what is known to compute RMSNorm (rms_norm.py). One pass forward instead of two, and in
-backward the gradient of s from elsewhere is added where that of the norm is made.
+nn.RMSNorm, nn.LayerNorm and what is known to compute RMSNorm (probes/rms_norm.py). One pass forward instead of two, and
+in backward the gradient of s from elsewhere is added where that of the norm is made.
 """
 
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ...nn.rms_norm import eps_for
 from ...ops._tensors import KERNEL_DTYPES
 from ...ops.layer_norm import layer_norm
 from ...ops.rms_norm import rms_norm
-
-_PLAIN = (Tensor, nn.Parameter)
+from .kinds import PLAIN
 
 
 def residual_norm(norm: nn.Module, a: Any, b: Any) -> tuple[Any, Any]:
@@ -34,7 +33,7 @@ def residual_norm(norm: nn.Module, a: Any, b: Any) -> tuple[Any, Any]:
 
 def _fits(norm: nn.Module, a: Any, b: Any) -> bool:
     """Whether nothing is broadcast, and the norm goes over the last dimension; if not, it has its own word on that."""
-    if type(a) not in _PLAIN or type(b) not in _PLAIN or a.shape != b.shape or not a.dim():
+    if type(a) not in PLAIN or type(b) not in PLAIN or a.shape != b.shape or not a.dim():
         return False
     if a.dtype not in KERNEL_DTYPES or b.dtype not in KERNEL_DTYPES or torch.compiler.is_compiling():
         return False

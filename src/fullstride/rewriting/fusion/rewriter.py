@@ -21,10 +21,12 @@ from ...ops._activations import activate
 from ...ops.bias_act import bias_act
 from ...ops.glu import GATES, glu
 from ...ops.linear import linear
-from .kinds import activation_of, is_linear, norm_of
+from .kinds import PLAIN, activation_of, is_linear, norm_of
 from .residual_norm import residual_norm
 
-PLAIN = (Tensor, nn.Parameter)
+Bypassed = dict[str, tuple[nn.Module, Callable[[nn.Module], object], object]]
+"""Submodules that are not called any more by name, each with a function of kinds.py and what it said of the module."""
+
 _NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU (tanh)", "silu": "SiLU"}
 _GATE_NAMES = {"gelu": "GEGLU", "gelu_tanh": "GEGLU (tanh)", "silu": "SwiGLU"}
 _PRODUCTS = (operator.mul, torch.mul, "mul")
@@ -71,9 +73,7 @@ class Rewriter:
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
         self.module, self.graph = module, graph
-        self.layers: dict[str, nn.Module] = {}  # bypassed linear layers by name
-        self.activations: dict[str, tuple[nn.Module, str]] = {}  # bypassed activations by name
-        self.norms: dict[str, tuple[nn.Module, str]] = {}  # bypassed norms by name
+        self.bypassed: Bypassed = {}
         self.what: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -114,7 +114,7 @@ class Rewriter:
         """activation(linear(x)). The activation moves up to the linear layer, whose result nobody else sees."""
         activation = self._activation(node)
         layer = node.args[0] if activation else None
-        if not isinstance(layer, fx.Node) or len(layer.users) > 1 or not self._is_linear(layer):
+        if not isinstance(layer, fx.Node) or len(layer.users) > 1 or not is_linear(self._child(layer)):
             return
         assert activation is not None
         name = str(layer.target)
@@ -123,8 +123,7 @@ class Rewriter:
             fused = self.graph.call_function(linear_activation, args)
         node.replace_all_uses_with(fused)
         self._drop(node)
-        self.graph.erase_node(layer)
-        self.layers[name] = self.module._modules[name]  # type: ignore[assignment]
+        self._drop(layer, is_linear)
         self.what[linear_name(activation)] += 1
 
     def _alone(self, node: fx.Node) -> None:
@@ -136,7 +135,7 @@ class Rewriter:
 
     def _residual(self, norm: fx.Node) -> None:
         """norm(a + b). The norm moves up to the sum: nothing in between may write to that."""
-        kind, total = self._norm(norm), norm.args[0] if norm.args else None
+        kind, total = norm_of(self._child(norm)), norm.args[0] if norm.args else None
         if kind is None or not isinstance(total, fx.Node) or _called(total) not in _SUMS:
             return
         if len(total.args) != 2 or total.kwargs or not all(isinstance(x, fx.Node) for x in total.args):
@@ -149,11 +148,8 @@ class Rewriter:
             both = self.graph.call_function(residual_norm, args)
             norm.replace_all_uses_with(self.graph.call_function(operator.getitem, (both, 0)))
             total.replace_all_uses_with(self.graph.call_function(operator.getitem, (both, 1)))
-        self.graph.erase_node(norm)
+        self._drop(norm, norm_of)
         self.graph.erase_node(total)
-        child = self.module._modules[name]
-        assert child is not None
-        self.norms[name] = (child, kind)
         self.what[f"residual + {kind}"] += 1
 
     def _insert(self, node: fx.Node, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -161,22 +157,19 @@ class Rewriter:
         with self.graph.inserting_before(node):
             node.replace_all_uses_with(self.graph.call_function(function, args))
 
-    def _drop(self, activation: fx.Node) -> None:
-        """Takes out a call of an activation, and remembers the module that is bypassed."""
-        if activation.op == "call_module":
-            name = str(activation.target)
-            module = self.module._modules[name]
-            assert module is not None
-            self.activations[name] = (module, activation_of(module) or "")
-        self.graph.erase_node(activation)
+    def _drop(self, node: fx.Node, kind_of: Callable[[nn.Module], object] = activation_of) -> None:
+        """Takes out a call, and remembers the module that is bypassed."""
+        child = self.module._modules[str(node.target)] if node.op == "call_module" else None
+        if child is not None:
+            self.bypassed[str(node.target)] = (child, kind_of, kind_of(child))
+        self.graph.erase_node(node)
 
     def _activation(self, node: object) -> str | None:
         """The activation that this node applies to its first argument."""
         if not isinstance(node, fx.Node) or not node.args or not isinstance(node.args[0], fx.Node):
             return None
         if node.op == "call_module":
-            single = len(node.args) == 1 and not node.kwargs
-            return activation_of(self.module._modules[str(node.target)]) if single else None
+            return activation_of(self._child(node))
         options = dict(zip(("inplace",), node.args[1:], strict=False)) | node.kwargs
         if len(node.args) > 2 or not options.keys() <= {"inplace", "approximate"}:
             return None
@@ -195,22 +188,17 @@ class Rewriter:
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         return name.endswith("_") or len(node.args) > 1 or bool(node.kwargs.get("inplace"))
 
-    def _is_linear(self, node: fx.Node) -> bool:
-        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
-            return False
-        return is_linear(self.module._modules[str(node.target)])
-
-    def _norm(self, node: fx.Node) -> str | None:
-        if node.op != "call_module" or len(node.args) != 1 or node.kwargs:
-            return None
-        return norm_of(self.module._modules[str(node.target)])
+    def _child(self, node: fx.Node) -> nn.Module | None:
+        """The submodule that the node calls with one argument and nothing else."""
+        is_plain = node.op == "call_module" and len(node.args) == 1 and not node.kwargs
+        return self.module._modules[str(node.target)] if is_plain else None
 
     def _pure_between(self, first: fx.Node, last: fx.Node) -> bool:
         """Whether no operation after the first and before the last writes to tensors. Of other modules nobody knows."""
         node = first.next
         while node is not last:
             if not (
-                self._is_linear(node)
+                is_linear(self._child(node))
                 or node.op == "get_attr"
                 or (_called(node) in _PURE and "out" not in node.kwargs)
                 or (self._activation(node) and not self._is_in_place(node))

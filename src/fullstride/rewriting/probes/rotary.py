@@ -9,7 +9,6 @@ replaced. It still runs where the kernel would compute something else: other sha
 
 import copy
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from ...ops._tensors import takes_kernel
 from ...ops.rope import rope, rope_reference, rope_tables
+from .stand_in import StandIn
 
 _PLAIN_VALUES = (bool, int, float, str, type(None))
 _OF_EVERY_MODULE = frozenset(vars(nn.Module())) | {"forward"}
@@ -37,7 +37,7 @@ class Way:
 _WAYS = tuple(Way(interleaved, seq_dim) for seq_dim in (2, 1) for interleaved in (False, True))
 
 
-class RotaryForward:
+class RotaryForward(StandIn):
     """Stands in for the forward of a module that turns pairs."""
 
     def __init__(self, module: nn.Module, way: Way) -> None:
@@ -67,15 +67,6 @@ class RotaryForward:
             and (x.dtype is torch.float32 or torch.is_autocast_enabled("cpu"))
             and all(self.module.__dict__.get(name) == value for name, value in self.plain.items())
         )
-
-    @property
-    def original(self) -> Callable[..., Any]:
-        """Not bound: where torch.compile breaks its graph it makes `module.forward` of a bound method: that is self."""
-        return type(self.module).forward
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self.original.__get__(self.module))
 
 
 def looks_like(module: nn.Module) -> bool:
