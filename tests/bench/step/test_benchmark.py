@@ -241,7 +241,8 @@ def test_targets_are_those_of_the_cases():
 
 
 def test_every_case_is_a_workload():
-    assert {case.config()["model"] for case in CASES} == WORKLOADS.keys() - {*step_cases.TEST_MODELS, *step_cases.OTHER_MODELS}
+    others = {*step_cases.TEST_MODELS, *step_cases.OTHER_MODELS}
+    assert {case.config()["model"] for case in CASES} == WORKLOADS.keys() - others
 
 
 def test_the_llama_is_the_one_of_the_recipe():
