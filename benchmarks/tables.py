@@ -139,7 +139,7 @@ def mechanisms(files: list[File], isa: str) -> list[str]:
     models = list(dict.fromkeys(row["model"] for row in found))
     lines = table(["mechanism", *models])
     for name in dict.fromkeys(row["mechanism"] for row in found):
-        gains = {row["model"]: _spread(Spread(**row["gain"]), 3, "x") for row in found if row["mechanism"] == name}
+        gains = {row["model"]: _spread(spread(row["gain"]), 3, "x") for row in found if row["mechanism"] == name}
         lines.append(_line([f"`{name}`", *(gains.get(model, NOT_MEASURED) for model in models)]))
     file = find(files, "mechanisms", isa)
     for part in file.parts if file else ():
@@ -219,7 +219,10 @@ def _ratio(value: Spread) -> str:
 
 
 def _spread(value: Spread, digits: int, unit: str) -> str:
-    return f"{value.median:.{digits}f}{unit} [{value.lowest:.{digits}f}..{value.highest:.{digits}f}]"
+    median = f"{value.median:.{digits}f}{unit}"
+    if value.lowest is None or value.highest is None:
+        return median
+    return f"{median} [{value.lowest:.{digits}f}..{value.highest:.{digits}f}]"
 
 
 def _number(value: float) -> str:

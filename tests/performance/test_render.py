@@ -46,6 +46,12 @@ def test_times_are_medians_with_the_lowest_and_the_highest_round():
     assert "| 101 ms [100..130] | 250 ms [240..260] | as it comes |" in line
 
 
+def test_a_spread_that_nobody_recorded_is_left_out():
+    file = kernels("glu")
+    file.parts[0]["results"][0]["peers"][0]["ratio"] = {"median": 2.0, "lowest": None, "highest": None}
+    assert "| torch 2.00x |" in tables.kernels([file], "kernels", "avx2")[-1]
+
+
 def test_main_writes_documents_and_the_index_and_names_stale_results(repository, capsys):
     commit = repository.commit(**{"csrc/kernels/glu.cc": "1", "csrc/kernels/rope.cc": "1", "README.md": DOCUMENT})
     result_files.write(steps(commit=commit), repository.root)
