@@ -1,6 +1,6 @@
 """Results as tables in Markdown. Each function makes the lines of one block of a document (render.py)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import result_files
@@ -28,14 +28,27 @@ def find(files: list[File], suite: str, isa: str) -> File | None:
 
 def gain(files: list[File]) -> list[str]:
     """README's table: how many times as fast a step is, by kind of CPU."""
-    steps = {isa: newest_steps(find(files, "steps", isa)) for isa in KINDS}
-    lines = table(["model", *(_kind(isa, steps[isa]) for isa in KINDS)])
+    all_kinds = {isa: newest_steps(find(files, "steps", isa)) for isa in KINDS}
+    missing = [f"On CPUs with {KINDS[isa]} nothing was measured yet." for isa, found in all_kinds.items() if not found]
+    steps = {isa: found for isa, found in all_kinds.items() if found}
+    if not steps:
+        return missing
+    lines = table(["model", *(_kind(isa, found) for isa, found in steps.items())])
     for name, title in MODELS.items():
-        lines.append(_line([title, *(_gain(steps[isa].get(name)) for isa in KINDS)]))
-    taken = [f"{KINDS[isa]} on {' and '.join(_dates(found))}" for isa, found in steps.items() if found]
-    facts = next(iter(next(found for found in steps.values() if found).values()))[0]["conditions"]
-    versions = f"{facts['usable_cores']} cores, torch {facts['torch'].partition('+')[0]}"
-    return [*lines, "", f"Taken with {versions}: {', '.join(taken)}."]
+        lines.append(_line([title, *(_gain(found.get(name)) for found in steps.values())]))
+    return [*lines, "", " ".join([_taken_with(steps), *missing])]
+
+
+def _taken_with(steps: dict[str, dict[str, Row]]) -> str:
+    """Dates, cores and versions by kind of CPU; the latter two once where they are the same for all."""
+    dates, means = [], []
+    for isa, found in steps.items():
+        parts = [part for part, _ in found.values()]
+        dates.append(f"{KINDS[isa]} on {_among(map(date_of, parts))}")
+        means.append(_among(map(_cores_and_torch, parts)))
+    if len(set(means)) == 1:
+        return f"Taken with {means[0]}: {', '.join(dates)}."
+    return f"Taken: {'; '.join(f'{date} with {mean}' for date, mean in zip(dates, means, strict=True))}."
 
 
 def newest_steps(file: File | None) -> dict[str, Row]:
@@ -171,8 +184,6 @@ def _line(cells: list[str]) -> str:
 
 
 def _kind(isa: str, found: dict[str, Row]) -> str:
-    if not found:
-        return KINDS[isa]
     part, row = next(iter(found.values()))
     return f"{KINDS[isa]} ({part['conditions']['cpu']}, {_side(row, 'fullstride auto')['precision']})"
 
@@ -182,7 +193,7 @@ def _gain(found: Row | None) -> str:
         return NOT_MEASURED
     default, best = (f"{_gain_over(found[1], peer).median:.2f}x" for peer in (STOCK_DEFAULT, STOCK_BEST))
     same = _best(found[1]) is _side(found[1], STOCK_DEFAULT)
-    return f"**{default}** ({'the same' if same else best})"
+    return f"**{default}** ({'no option was faster' if same else best})"
 
 
 def _gain_over(row: dict[str, Any], peer: str) -> Spread:
@@ -197,8 +208,14 @@ def _best(row: dict[str, Any]) -> dict[str, Any]:
     return _side(row, next(r["peer_side"] for r in row["ratios"] if r["peer"] == STOCK_BEST))
 
 
-def _dates(found: dict[str, Row]) -> Iterator[str]:
-    yield from sorted({date_of(part) for part, _ in found.values()})
+def _cores_and_torch(part: dict[str, Any]) -> str:
+    facts = part["conditions"]
+    return f"{facts['usable_cores']} cores, torch {facts['torch'].partition('+')[0]}"
+
+
+def _among(texts: Iterable[str]) -> str:
+    """Each once."""
+    return " and ".join(sorted(set(texts)))
 
 
 def _taken(part: dict[str, Any]) -> str:

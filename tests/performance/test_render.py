@@ -28,8 +28,37 @@ def test_an_unknown_block_is_refused():
 
 
 def test_gain_says_where_nothing_was_measured():
-    [line] = [line for line in tables.gain([steps(step(gain=2.5))]) if line.startswith("| MLP")]
-    assert line == "| MLP, 50 M parameters, batch 128 | not measured yet | **2.50x** (the same) | not measured yet |"
+    lines = tables.gain([steps(step(gain=2.5))])
+    assert lines[0] == "| model | AVX2 only (Some CPU, fp32) |"
+    assert lines[2] == "| MLP, 50 M parameters, batch 128 | **2.50x** (no option was faster) |"
+    assert lines[3] == "| the same MLP, 8 micro-batches a step | not measured yet |"
+    assert lines[-1] == (
+        "Taken with 2 cores, torch 2.13.0: AVX2 only on 2026-11-16. On CPUs with AVX512-BF16 nothing was measured yet."
+        " On CPUs with AMX nothing was measured yet."
+    )
+
+
+def test_gain_shows_three_kinds_of_cpu_once_all_were_measured():
+    files = [steps(machine=f"some-cpu-{isa}") for isa in ("amx", "avx2", "avx512_bf16")]
+    lines = tables.gain(files)
+    kinds = (f"{kind} (Some CPU, fp32)" for kind in ("AVX512-BF16", "AVX2 only", "AMX"))
+    assert lines[0] == f"| model | {' | '.join(kinds)} |"
+    assert "nothing was measured yet" not in lines[-1]
+
+
+def test_gain_tells_cores_and_versions_by_kind_where_they_differ():
+    files = [steps(), steps(machine="some-cpu-amx", usable_cores=8, torch="2.14.0", date="2026-12-01 00:00:00 UTC")]
+    assert tables.gain(files)[-1].startswith(
+        "Taken: AVX2 only on 2026-11-16 with 2 cores, torch 2.13.0; AMX on 2026-12-01 with 8 cores, torch 2.14.0."
+    )
+
+
+def test_gain_without_any_result_is_a_sentence_for_each_kind():
+    assert tables.gain([kernels("glu")]) == [
+        "On CPUs with AVX512-BF16 nothing was measured yet.",
+        "On CPUs with AVX2 only nothing was measured yet.",
+        "On CPUs with AMX nothing was measured yet.",
+    ]
 
 
 def test_the_newest_take_of_a_row_is_shown_and_the_older_one_told_below():
