@@ -1,11 +1,12 @@
 """Results as tables in Markdown. Each function makes the lines of one block of a document (render.py)."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from . import result_files
-from .result_files import File, Spread, date_of, newest, rows, spread
-from .suites import name_of_step
+from .result_files import ROOT, File, Spread, date_of, newest, rows, spread
+from .suites import gone, name_of_step
 
 STOCK_DEFAULT, STOCK_BEST = "stock default", "stock at its best"
 KINDS = {"avx512_bf16": "AVX512-BF16", "avx2": "AVX2 only", "amx": "AMX"}  # of CPUs, as README shows them
@@ -92,9 +93,12 @@ def losses(files: list[File], isa: str) -> list[str]:
     return lines
 
 
-def kernels(files: list[File], suite: str, isa: str) -> list[str]:
+def kernels(files: list[File], suite: str, isa: str, root: Path = ROOT) -> list[str]:
+    """Times and ratios of every op that there still is."""
     lines = table(["kernel", "case", "ms", "times as fast as", "GB/s, share of the bandwidth", "commit"])
     for part, row in rows(find(files, suite, isa)):
+        if gone(row["op"], root):
+            continue
         peers = "; ".join(f"{peer['name']} {_ratio(spread(peer['ratio']))}" for peer in row["peers"])
         share, moved = row["share_of_bandwidth"], ""
         if share:

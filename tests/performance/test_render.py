@@ -81,6 +81,14 @@ def test_a_spread_that_nobody_recorded_is_left_out():
     assert "| torch 2.00x |" in tables.kernels([file], "kernels", "avx2")[-1]
 
 
+def test_an_op_that_is_gone_is_left_out(tmp_path):
+    source = tmp_path / "csrc" / "kernels" / "glu.cc"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    lines = tables.kernels([kernels("glu", "quantize")], "kernels", "avx2", tmp_path)
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| glu"]
+
+
 def test_main_writes_documents_and_the_index_and_names_stale_results(repository, capsys):
     commit = repository.commit(**{"csrc/kernels/glu.cc": "1", "csrc/kernels/rope.cc": "1", "README.md": DOCUMENT})
     result_files.write(steps(commit=commit), repository.root)
