@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from . import result_files
-from .result_files import ROOT, File, Spread, date_of, newest, rows, spread
+from .result_files import ROOT, File, Spread, commit_of, date_of, newest, rows, spread
 from .suites import gone, name_of_step
 
 STOCK_DEFAULT, STOCK_BEST = "stock default", "stock at its best"
@@ -128,11 +127,9 @@ def curves(files: list[File], isa: str) -> list[str]:
     for part in file.parts if file else ():
         for side in part["sides"]:
             last = side["points"][-1]
-            changed = result_files.of_changed_tree(part)  # what was timed, nobody can tell; the loss stays
-            time, speed = f"{side['seconds']:.0f} s", f"{side['units_per_second']:.0f} {side['unit']}/s"
             lines.append(_line([
-                part["recipe"], side["name"], str(side["steps"]), "-" if changed else time, "-" if changed else speed,
-                f"{last['loss']:.3f} at step {last['step']}",
+                part["recipe"], side["name"], str(side["steps"]), f"{side['seconds']:.0f} s",
+                f"{side['units_per_second']:.0f} {side['unit']}/s", f"{last['loss']:.3f} at step {last['step']}",
                 f"{side['peak_bytes'] >> 20} MiB", _taken(part),
             ]))  # fmt: skip
     return lines
@@ -164,7 +161,12 @@ def mechanisms(files: list[File], isa: str) -> list[str]:
     return lines
 
 
-def thresholds(part: Mapping[str, Any]) -> list[str]:
+def thresholds(files: list[File], isa: str) -> list[str]:
+    file = find(files, "thresholds", isa)
+    return thresholds_of(file.parts[-1]) if file else [f"On CPUs with {KINDS[isa]} nothing was taken yet."]
+
+
+def thresholds_of(part: Mapping[str, Any]) -> list[str]:
     """Of `python -m benchmarks.thresholds`: where threads begin to pay."""
     facts = ", ".join(f"{name} {value}" for name, value in part["conditions"].items() if value is not None)
     lines = [f"Conditions: {facts}.", ""]
@@ -227,8 +229,7 @@ def _taken(part: dict[str, Any]) -> str:
 
 
 def _commit(part: dict[str, Any]) -> str:
-    changed = " with changes" if result_files.of_changed_tree(part) else ""
-    return result_files.commit_of(part)[:7] + changed
+    return commit_of(part)[:7]
 
 
 def _ms(side: dict[str, Any]) -> str:

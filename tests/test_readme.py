@@ -51,6 +51,13 @@ def test_links_lead_to_files(name):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.machine}/{file.suite}")
+def test_a_file_of_results_is_of_a_commit(file):
+    """Not of a tree with changes, which nobody can have again."""
+    commits = [part["conditions"]["commit"] for part in file.parts]
+    assert [commit for commit in commits if not re.fullmatch("[0-9a-f]{12}", commit)] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.machine}/{file.suite}")
 def test_a_file_of_results_records_its_conditions_and_no_path_of_a_machine(file):
     assert file.parts == [result_files.without_paths(part) for part in file.parts]
     for part in file.parts:

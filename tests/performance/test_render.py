@@ -92,16 +92,16 @@ def test_an_op_that_is_gone_is_left_out(tmp_path):
 def test_main_writes_documents_and_the_index_and_names_stale_results(repository, capsys):
     commit = repository.commit(**{"csrc/kernels/glu.cc": "1", "csrc/kernels/rope.cc": "1", "README.md": DOCUMENT})
     result_files.write(steps(commit=commit), repository.root)
-    result_files.write(kernels("glu", "rope", commit=f"{commit}-changed"), repository.root)
+    result_files.write(kernels("glu", "rope", commit=commit), repository.root)
     repository.commit(**{"csrc/kernels/glu.cc": "2"})
     render.main(repository.root)
     told = capsys.readouterr().out
     assert "written: README.md" in told
     assert "some-cpu-avx2 steps, mlp: stale: 1 commit since in csrc/kernels" in told
-    assert "kernels, glu: taken from a tree with changes; stale: 1 commit since in csrc/kernels/glu.cc" in told
-    assert "kernels, rope: taken from a tree with changes; else as it was" in told
+    assert "some-cpu-avx2 kernels, glu: stale: 1 commit since in csrc/kernels/glu.cc" in told
+    assert "kernels, rope" not in told
     index = (repository.root / render.INDEX).read_text()
-    taken = f"{commit[:7]} with changes | 2026-11-16 | 0.5 | 2.13.0+cpu"
+    taken = f"{commit[:7]} | 2026-11-16 | 0.5 | 2.13.0+cpu"
     assert f"| `fullstride bench kernels` | {taken} | no: rope; stale: glu |" in index
     render.main(repository.root)
     assert "as it was: README.md" in capsys.readouterr().out
@@ -118,6 +118,15 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
     path.write_text('{"suite": "kernels", "parts": []}')
     with pytest.raises(ValueError, match=r"some-cpu-avx2/steps.json: expected suite 'steps' with a list of parts"):
         result_files.load_all(tmp_path)
+
+
+def test_results_of_a_tree_with_changes_are_refused(tmp_path):
+    result_files.write(kernels("glu", commit="0123456789ab-changed"), tmp_path)
+    expected = "expected results of a commit, got 'fullstride bench kernels' of a tree with changes; take it anew"
+    with pytest.raises(ValueError, match=f"some-cpu-avx2/kernels.json: {expected}"):
+        result_files.load_all(tmp_path)
+    with pytest.raises(SystemExit, match=f"render: .*{expected}"):
+        render.main(tmp_path)
 
 
 def test_what_is_written_is_read_back(tmp_path):
