@@ -9,7 +9,7 @@ what a table says, and nothing more. Text between `<!-- by hand -->` and
 
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from .render import BLOCK, rendered
@@ -50,8 +50,8 @@ def find(text: str) -> list[Figure]:
     return found
 
 
-def problems(text: str, files: list[File]) -> list[str]:
-    """A sentence for each figure without a source."""
+def problems(text: str, files: list[File], rules: Collection[str] = ()) -> list[str]:
+    """A sentence for each figure without a source. rules: figures of the prose that nobody measured, such as goals."""
     pool = Pool(files)
     found, shown = [], set()
     for match, today in zip(BLOCK.finditer(text), BLOCK.finditer(rendered(text, files)), strict=True):
@@ -65,7 +65,7 @@ def problems(text: str, files: list[File]) -> list[str]:
             start = match[1].strip()[:40]
             found.append(f"by hand, {start!r}: expected a `command`, a date such as 2026-11-17 and 'commit 0123abc'")
     for figure in find(_BY_HAND.sub("", BLOCK.sub("", text))):
-        if (float(figure.number), figure.unit) not in shown:
+        if (float(figure.number), figure.unit) not in shown and figure.text not in rules:
             found.append(f"{figure.text}: no table of this document shows it; leave it out, or take it and render it")
     return found
 
@@ -106,7 +106,7 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, float]]:
 
 def _as_shown(key: str, value: float) -> Iterator[tuple[str, float]]:
     names = key.split("/")
-    if "ratio" in names or names[-1] == "ratios":
+    if "ratio" in names or "gain" in names or names[-1] == "ratios":
         yield "x", value
     elif names[-1] in ("milliseconds", "ms") or any(name.endswith("_ms") or "_ms_" in name for name in names):
         yield "ms", value

@@ -29,8 +29,8 @@ _INDEX_HEAD = """\
 # Results
 
 Written by `make performance`; `make bench` takes results anew. One file a kind of CPU and suite, one line a command.
-"stale" is of the day when this page was written: run `make performance` to see it for your tree. A commit "with
-changes" is of a tree that nobody can have again: take such results anew before you trust a time.
+All of them are of a tree without changes. "stale" is of the day when this page was written: run `make performance` to
+see it for your tree.
 """
 Findings = dict[tuple[str, str], list[list[stale.Finding]]]  # machine and suite -> of each part
 
@@ -39,13 +39,10 @@ def blocks(files: list[File]) -> dict[str, Callable[[], list[str]]]:
     """Name of a block -> its lines."""
     found: dict[str, Callable[[], list[str]]] = {"gain": partial(tables.gain, files)}
     for isa in tables.KINDS:
-        for name in ("steps", "losses", "trainer", "curves", "profile", "mechanisms"):
+        for name in ("steps", "losses", "trainer", "curves", "profile", "mechanisms", "thresholds"):
             found[f"{name} {isa}"] = partial(getattr(tables, name), files, isa)
         for name in ("kernels", "kernels_heap_kept"):
             found[f"{name} {isa}"] = partial(tables.kernels, files, name, isa)
-        thresholds = tables.find(files, "thresholds", isa)
-        if thresholds:
-            found[f"thresholds {isa}"] = partial(tables.thresholds, thresholds.parts[-1])
     return found
 
 
@@ -68,11 +65,11 @@ def index(files: list[File], findings: Findings) -> str:
     for file in files:
         for part, found in zip(file.parts, findings[file.machine, file.suite], strict=True):
             facts = part["conditions"]
-            commit = result_files.commit_of(part)[:7] + " with changes" * result_files.of_changed_tree(part)
             holds = SUITES[file.suite].holds if file.suite in SUITES else file.suite
             cells = [
                 f"[{file.machine}/{file.suite}.json]({file.machine}/{file.suite}.json)", holds, f"`{part['command']}`",
-                commit, result_files.date_of(part), f"{facts['load']:g}", str(facts["torch"]), _summary(found),
+                result_files.commit_of(part)[:7], result_files.date_of(part), f"{facts['load']:g}", str(facts["torch"]),
+                _summary(found),
             ]  # fmt: skip
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -92,12 +89,12 @@ def _summary(found: list[stale.Finding]) -> str:
 
 
 def main(root: Path = ROOT) -> None:
-    files = result_files.load_all(root)
-    findings: Findings = {(file.machine, file.suite): stale.findings(file, root) for file in files}
     try:
+        files = result_files.load_all(root)
         texts = {path: rendered((root / path).read_text(), files) for path in DOCUMENTS if (root / path).exists()}
     except ValueError as error:
         sys.exit(f"render: {error}")
+    findings: Findings = {(file.machine, file.suite): stale.findings(file, root) for file in files}
     texts[INDEX] = index(files, findings)
     for path, text in texts.items():
         before = (root / path).read_text() if (root / path).exists() else None
@@ -105,12 +102,10 @@ def main(root: Path = ROOT) -> None:
         print(f"{'as it was' if text == before else 'written'}: {path}")
     print("\nresults that are not of this tree:")
     for file in files:
-        for part, found in zip(file.parts, findings[file.machine, file.suite], strict=True):
-            changed = "taken from a tree with changes; " if result_files.of_changed_tree(part) else ""
+        for found in findings[file.machine, file.suite]:
             for finding in found:
-                if finding.state or changed:
-                    told = changed + (finding.state or "else as it was")
-                    print(f"  {file.machine} {file.suite}, {finding.what}: {told}")
+                if finding.state:
+                    print(f"  {file.machine} {file.suite}, {finding.what}: {finding.state}")
     print("take them anew on such a CPU: make bench, or python -m benchmarks.take SUITE ...")
 
 

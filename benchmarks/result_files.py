@@ -45,13 +45,17 @@ class File(NamedTuple):
 
 
 def load_all(root: Path = ROOT) -> list[File]:
-    """Every file of results, by machine and suite."""
+    """Every file of results, by machine and suite. Refuses one of a tree with changes: nobody can have it again."""
     found = []
     for path in sorted((root / FOLDER).glob("*/*.json")):
         content = json.loads(path.read_text())
         if content.get("suite") != path.stem or not isinstance(content.get("parts"), list):
             told = f"expected suite {path.stem!r} with a list of parts, got something else"
             raise ValueError(f"{path.relative_to(root)}: {told}; take it anew by make bench")
+        for part in content["parts"]:
+            if str(part["conditions"]["commit"]).endswith(_CHANGED):
+                told = f"expected results of a commit, got {part['command']!r} of a tree with changes"
+                raise ValueError(f"{path.relative_to(root)}: {told}; take it anew by make bench")
         found.append(File(path.parent.name, path.stem, content["parts"]))
     return found
 
@@ -84,12 +88,8 @@ def machine_of(conditions: Mapping[str, Any]) -> str:
     return re.sub(r"[^a-z0-9_]+", "-", f"{conditions['cpu']} {isa}".lower()).strip("-")
 
 
-def of_changed_tree(part: Mapping[str, Any]) -> bool:
-    return str(part["conditions"]["commit"]).endswith(_CHANGED)
-
-
 def commit_of(part: Mapping[str, Any]) -> str:
-    return str(part["conditions"]["commit"]).removesuffix(_CHANGED)
+    return str(part["conditions"]["commit"])
 
 
 def date_of(part: Mapping[str, Any]) -> str:

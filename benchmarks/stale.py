@@ -35,8 +35,7 @@ def state(root: Path, commit: str, what: str, paths: Sequence[str]) -> str:
     # An ancestor, not just a known object: a commit of another branch says nothing about what changed on this one.
     if git(root, "merge-base", "--is-ancestor", commit, "HEAD") is None:
         return UNKNOWN
-    own = [path for path in paths if path in suites.own_sources(what)]
-    if own and not any((root / path).exists() for path in own):
+    if set(suites.own_sources(what)) <= set(paths) and suites.gone(what, root):
         return "gone: there is no such op any more"
     changed = (git(root, "diff", "--name-only", commit, "HEAD", "--", *paths) or "").split()
     if not changed:

@@ -1,5 +1,6 @@
 """The suites of results: the commands that take them, and the sources that each result depends on."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 _STEP = ("fullstride", "bench", "step")
@@ -86,6 +87,11 @@ def own_sources(op: str) -> tuple[str, ...]:
     """Files without which there is no such op."""
     folders = ("attention", "gemm", "kernels", "optimizer")
     return (*(f"csrc/{folder}/{op}.cc" for folder in folders), f"src/fullstride/ops/{op}.py")
+
+
+def gone(op: str, root: Path) -> bool:
+    """Whether an op that was measured is no part of the tree any more."""
+    return not any((root / path).exists() for path in own_sources(op))
 
 
 def sources(suite: str, part: dict[str, Any]) -> dict[str, tuple[str, ...]]:

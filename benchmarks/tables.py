@@ -1,11 +1,11 @@
 """Results as tables in Markdown. Each function makes the lines of one block of a document (render.py)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from . import result_files
-from .result_files import File, Spread, date_of, newest, rows, spread
-from .suites import name_of_step
+from .result_files import ROOT, File, Spread, commit_of, date_of, newest, rows, spread
+from .suites import gone, name_of_step
 
 STOCK_DEFAULT, STOCK_BEST = "stock default", "stock at its best"
 KINDS = {"avx512_bf16": "AVX512-BF16", "avx2": "AVX2 only", "amx": "AMX"}  # of CPUs, as README shows them
@@ -28,14 +28,27 @@ def find(files: list[File], suite: str, isa: str) -> File | None:
 
 def gain(files: list[File]) -> list[str]:
     """README's table: how many times as fast a step is, by kind of CPU."""
-    steps = {isa: newest_steps(find(files, "steps", isa)) for isa in KINDS}
-    lines = table(["model", *(_kind(isa, steps[isa]) for isa in KINDS)])
+    all_kinds = {isa: newest_steps(find(files, "steps", isa)) for isa in KINDS}
+    missing = [f"On CPUs with {KINDS[isa]} nothing was measured yet." for isa, found in all_kinds.items() if not found]
+    steps = {isa: found for isa, found in all_kinds.items() if found}
+    if not steps:
+        return missing
+    lines = table(["model", *(_kind(isa, found) for isa, found in steps.items())])
     for name, title in MODELS.items():
-        lines.append(_line([title, *(_gain(steps[isa].get(name)) for isa in KINDS)]))
-    taken = [f"{KINDS[isa]} on {' and '.join(_dates(found))}" for isa, found in steps.items() if found]
-    facts = next(iter(next(found for found in steps.values() if found).values()))[0]["conditions"]
-    versions = f"{facts['usable_cores']} cores, torch {facts['torch'].partition('+')[0]}"
-    return [*lines, "", f"Taken with {versions}: {', '.join(taken)}."]
+        lines.append(_line([title, *(_gain(found.get(name)) for found in steps.values())]))
+    return [*lines, "", " ".join([_taken_with(steps), *missing])]
+
+
+def _taken_with(steps: dict[str, dict[str, Row]]) -> str:
+    """Dates, cores and versions by kind of CPU; the latter two once where they are the same for all."""
+    dates, means = [], []
+    for isa, found in steps.items():
+        parts = [part for part, _ in found.values()]
+        dates.append(f"{KINDS[isa]} on {_among(map(date_of, parts))}")
+        means.append(_among(map(_cores_and_torch, parts)))
+    if len(set(means)) == 1:
+        return f"Taken with {means[0]}: {', '.join(dates)}."
+    return f"Taken: {'; '.join(f'{date} with {mean}' for date, mean in zip(dates, means, strict=True))}."
 
 
 def newest_steps(file: File | None) -> dict[str, Row]:
@@ -79,9 +92,12 @@ def losses(files: list[File], isa: str) -> list[str]:
     return lines
 
 
-def kernels(files: list[File], suite: str, isa: str) -> list[str]:
+def kernels(files: list[File], suite: str, isa: str, root: Path = ROOT) -> list[str]:
+    """Times and ratios of every op that there still is."""
     lines = table(["kernel", "case", "ms", "times as fast as", "GB/s, share of the bandwidth", "commit"])
     for part, row in rows(find(files, suite, isa)):
+        if gone(row["op"], root):
+            continue
         peers = "; ".join(f"{peer['name']} {_ratio(spread(peer['ratio']))}" for peer in row["peers"])
         share, moved = row["share_of_bandwidth"], ""
         if share:
@@ -111,11 +127,9 @@ def curves(files: list[File], isa: str) -> list[str]:
     for part in file.parts if file else ():
         for side in part["sides"]:
             last = side["points"][-1]
-            changed = result_files.of_changed_tree(part)  # what was timed, nobody can tell; the loss stays
-            time, speed = f"{side['seconds']:.0f} s", f"{side['units_per_second']:.0f} {side['unit']}/s"
             lines.append(_line([
-                part["recipe"], side["name"], str(side["steps"]), "-" if changed else time, "-" if changed else speed,
-                f"{last['loss']:.3f} at step {last['step']}",
+                part["recipe"], side["name"], str(side["steps"]), f"{side['seconds']:.0f} s",
+                f"{side['units_per_second']:.0f} {side['unit']}/s", f"{last['loss']:.3f} at step {last['step']}",
                 f"{side['peak_bytes'] >> 20} MiB", _taken(part),
             ]))  # fmt: skip
     return lines
@@ -139,7 +153,7 @@ def mechanisms(files: list[File], isa: str) -> list[str]:
     models = list(dict.fromkeys(row["model"] for row in found))
     lines = table(["mechanism", *models])
     for name in dict.fromkeys(row["mechanism"] for row in found):
-        gains = {row["model"]: _spread(Spread(**row["gain"]), 3, "x") for row in found if row["mechanism"] == name}
+        gains = {row["model"]: _spread(spread(row["gain"]), 3, "x") for row in found if row["mechanism"] == name}
         lines.append(_line([f"`{name}`", *(gains.get(model, NOT_MEASURED) for model in models)]))
     file = find(files, "mechanisms", isa)
     for part in file.parts if file else ():
@@ -147,7 +161,12 @@ def mechanisms(files: list[File], isa: str) -> list[str]:
     return lines
 
 
-def thresholds(part: Mapping[str, Any]) -> list[str]:
+def thresholds(files: list[File], isa: str) -> list[str]:
+    file = find(files, "thresholds", isa)
+    return thresholds_of(file.parts[-1]) if file else [f"On CPUs with {KINDS[isa]} nothing was taken yet."]
+
+
+def thresholds_of(part: Mapping[str, Any]) -> list[str]:
     """Of `python -m benchmarks.thresholds`: where threads begin to pay."""
     facts = ", ".join(f"{name} {value}" for name, value in part["conditions"].items() if value is not None)
     lines = [f"Conditions: {facts}.", ""]
@@ -171,8 +190,6 @@ def _line(cells: list[str]) -> str:
 
 
 def _kind(isa: str, found: dict[str, Row]) -> str:
-    if not found:
-        return KINDS[isa]
     part, row = next(iter(found.values()))
     return f"{KINDS[isa]} ({part['conditions']['cpu']}, {_side(row, 'fullstride auto')['precision']})"
 
@@ -182,7 +199,7 @@ def _gain(found: Row | None) -> str:
         return NOT_MEASURED
     default, best = (f"{_gain_over(found[1], peer).median:.2f}x" for peer in (STOCK_DEFAULT, STOCK_BEST))
     same = _best(found[1]) is _side(found[1], STOCK_DEFAULT)
-    return f"**{default}** ({'the same' if same else best})"
+    return f"**{default}** ({'no option was faster' if same else best})"
 
 
 def _gain_over(row: dict[str, Any], peer: str) -> Spread:
@@ -197,8 +214,14 @@ def _best(row: dict[str, Any]) -> dict[str, Any]:
     return _side(row, next(r["peer_side"] for r in row["ratios"] if r["peer"] == STOCK_BEST))
 
 
-def _dates(found: dict[str, Row]) -> Iterator[str]:
-    yield from sorted({date_of(part) for part, _ in found.values()})
+def _cores_and_torch(part: dict[str, Any]) -> str:
+    facts = part["conditions"]
+    return f"{facts['usable_cores']} cores, torch {facts['torch'].partition('+')[0]}"
+
+
+def _among(texts: Iterable[str]) -> str:
+    """Each once."""
+    return " and ".join(sorted(set(texts)))
 
 
 def _taken(part: dict[str, Any]) -> str:
@@ -206,8 +229,7 @@ def _taken(part: dict[str, Any]) -> str:
 
 
 def _commit(part: dict[str, Any]) -> str:
-    changed = " with changes" if result_files.of_changed_tree(part) else ""
-    return result_files.commit_of(part)[:7] + changed
+    return commit_of(part)[:7]
 
 
 def _ms(side: dict[str, Any]) -> str:
@@ -219,7 +241,10 @@ def _ratio(value: Spread) -> str:
 
 
 def _spread(value: Spread, digits: int, unit: str) -> str:
-    return f"{value.median:.{digits}f}{unit} [{value.lowest:.{digits}f}..{value.highest:.{digits}f}]"
+    median = f"{value.median:.{digits}f}{unit}"
+    if value.lowest is None or value.highest is None:
+        return median
+    return f"{median} [{value.lowest:.{digits}f}..{value.highest:.{digits}f}]"
 
 
 def _number(value: float) -> str:

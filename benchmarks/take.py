@@ -25,7 +25,10 @@ from .result_files import ROOT, File
 from .stale import git
 from .suites import SUITES, Suite
 
-_CHANGES_WHAT_RUNS = tuple(f"FULLSTRIDE_{name}" for name in ("HEAP", "ISA", "LIBRARY", "NATIVE", "PRECISION"))
+_CHANGES_WHAT_RUNS = (
+    "FULLSTRIDE_HEAP", "FULLSTRIDE_ISA", "FULLSTRIDE_LIBRARY", "FULLSTRIDE_NATIVE", "FULLSTRIDE_PRECISION",
+    "FULLSTRIDE_WITHOUT",
+)  # fmt: skip
 _QUIET = 0.2  # cores that the system and its services may use
 
 

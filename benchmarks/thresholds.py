@@ -32,7 +32,7 @@ from fullstride.ops.rms_norm import rms_norm
 from fullstride.ops.rope import rope, rope_tables
 from fullstride.ops.softmax import softmax
 
-from .tables import thresholds
+from .tables import thresholds_of
 
 ONE_THREAD, ALL_THREADS = 1 << 40, 1
 SIZES = [1 << k for k in range(9, 21)]
@@ -125,7 +125,7 @@ def main() -> None:
         torch.set_num_threads(1)
         columns = [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 32]
         found["layer_norm"] = {"columns": columns, "ratios": [welford_against_two_pass(cols) for cols in columns]}
-    print("\n".join(thresholds(found)))
+    print("\n".join(thresholds_of(found)))
     if options.json:
         options.json.write_text(json.dumps(found) + "\n")
 

@@ -54,6 +54,14 @@ def kernels(*ops: str, **conditions: Any) -> File:
     return File("some-cpu-avx2", "kernels", [part("fullstride bench kernels", found)])
 
 
+def mechanisms(**gain: float) -> File:
+    spread = {"median": 1.031, "lowest": 1.012, "highest": 1.044} | gain
+    times = {name: {"median": 200.0, "lowest": 190.0, "highest": 210.0} for name in ("all_ms", "without_ms")}
+    row = {"model": "MLP", "mechanism": "fusion", "precision": "bf16", "gain": spread, **times}
+    found = {"conditions": CONDITIONS | {"isa": "avx512_bf16"}, "results": [row]}
+    return File("some-cpu-avx512_bf16", "mechanisms", [part("python -m benchmarks.mechanisms", found)])
+
+
 class Repository:
     """A git repository with files and commits."""
 

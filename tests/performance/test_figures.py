@@ -1,7 +1,7 @@
 import pytest
 from benchmarks import figures, render, tables
 
-from .made_up import step, steps
+from .made_up import mechanisms, step, steps
 
 FILES = [steps(step(gain=2.37))]
 README = render.rendered("# X\n\nFast.\n\n<!-- begin: gain -->\n<!-- end -->\n\nMore text.\n", FILES)
@@ -63,6 +63,20 @@ def test_a_figure_in_a_code_block_is_found():
 
 def test_more_digits_than_the_result_has_are_found():
     assert figures.problems(README.replace("2.37x", "2.371x"), FILES)
+
+
+def test_what_a_mechanism_earns_is_in_the_results():
+    text = render.rendered("<!-- begin: mechanisms avx512_bf16 -->\n<!-- end -->\n", [mechanisms()])
+    assert "| `fusion` | 1.031x [1.012..1.044] |" in text
+    assert figures.problems(text, [mechanisms()]) == []
+    [problem] = figures.problems(text, [mechanisms(median=1.032)])
+    assert problem.startswith("1.031x, in block 'mechanisms avx512_bf16': no result file holds it")
+
+
+def test_a_rule_is_no_measured_figure():
+    text = README.replace("More text.", "It stays if it earns 2 %.")
+    assert figures.problems(text, FILES, rules=["2 %"]) == []
+    assert figures.problems(text, FILES)
 
 
 def test_parts_by_hand_are_left_out_if_they_say_where_they_come_from():

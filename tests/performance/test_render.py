@@ -28,8 +28,37 @@ def test_an_unknown_block_is_refused():
 
 
 def test_gain_says_where_nothing_was_measured():
-    [line] = [line for line in tables.gain([steps(step(gain=2.5))]) if line.startswith("| MLP")]
-    assert line == "| MLP, 50 M parameters, batch 128 | not measured yet | **2.50x** (the same) | not measured yet |"
+    lines = tables.gain([steps(step(gain=2.5))])
+    assert lines[0] == "| model | AVX2 only (Some CPU, fp32) |"
+    assert lines[2] == "| MLP, 50 M parameters, batch 128 | **2.50x** (no option was faster) |"
+    assert lines[3] == "| the same MLP, 8 micro-batches a step | not measured yet |"
+    assert lines[-1] == (
+        "Taken with 2 cores, torch 2.13.0: AVX2 only on 2026-11-16. On CPUs with AVX512-BF16 nothing was measured yet."
+        " On CPUs with AMX nothing was measured yet."
+    )
+
+
+def test_gain_shows_three_kinds_of_cpu_once_all_were_measured():
+    files = [steps(machine=f"some-cpu-{isa}") for isa in ("amx", "avx2", "avx512_bf16")]
+    lines = tables.gain(files)
+    kinds = (f"{kind} (Some CPU, fp32)" for kind in ("AVX512-BF16", "AVX2 only", "AMX"))
+    assert lines[0] == f"| model | {' | '.join(kinds)} |"
+    assert "nothing was measured yet" not in lines[-1]
+
+
+def test_gain_tells_cores_and_versions_by_kind_where_they_differ():
+    files = [steps(), steps(machine="some-cpu-amx", usable_cores=8, torch="2.14.0", date="2026-12-01 00:00:00 UTC")]
+    assert tables.gain(files)[-1].startswith(
+        "Taken: AVX2 only on 2026-11-16 with 2 cores, torch 2.13.0; AMX on 2026-12-01 with 8 cores, torch 2.14.0."
+    )
+
+
+def test_gain_without_any_result_is_a_sentence_for_each_kind():
+    assert tables.gain([kernels("glu")]) == [
+        "On CPUs with AVX512-BF16 nothing was measured yet.",
+        "On CPUs with AVX2 only nothing was measured yet.",
+        "On CPUs with AMX nothing was measured yet.",
+    ]
 
 
 def test_the_newest_take_of_a_row_is_shown_and_the_older_one_told_below():
@@ -46,19 +75,33 @@ def test_times_are_medians_with_the_lowest_and_the_highest_round():
     assert "| 101 ms [100..130] | 250 ms [240..260] | as it comes |" in line
 
 
+def test_a_spread_that_nobody_recorded_is_left_out():
+    file = kernels("glu")
+    file.parts[0]["results"][0]["peers"][0]["ratio"] = {"median": 2.0, "lowest": None, "highest": None}
+    assert "| torch 2.00x |" in tables.kernels([file], "kernels", "avx2")[-1]
+
+
+def test_an_op_that_is_gone_is_left_out(tmp_path):
+    source = tmp_path / "csrc" / "kernels" / "glu.cc"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    lines = tables.kernels([kernels("glu", "quantize")], "kernels", "avx2", tmp_path)
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| glu"]
+
+
 def test_main_writes_documents_and_the_index_and_names_stale_results(repository, capsys):
     commit = repository.commit(**{"csrc/kernels/glu.cc": "1", "csrc/kernels/rope.cc": "1", "README.md": DOCUMENT})
     result_files.write(steps(commit=commit), repository.root)
-    result_files.write(kernels("glu", "rope", commit=f"{commit}-changed"), repository.root)
+    result_files.write(kernels("glu", "rope", commit=commit), repository.root)
     repository.commit(**{"csrc/kernels/glu.cc": "2"})
     render.main(repository.root)
     told = capsys.readouterr().out
     assert "written: README.md" in told
     assert "some-cpu-avx2 steps, mlp: stale: 1 commit since in csrc/kernels" in told
-    assert "kernels, glu: taken from a tree with changes; stale: 1 commit since in csrc/kernels/glu.cc" in told
-    assert "kernels, rope: taken from a tree with changes; else as it was" in told
+    assert "some-cpu-avx2 kernels, glu: stale: 1 commit since in csrc/kernels/glu.cc" in told
+    assert "kernels, rope" not in told
     index = (repository.root / render.INDEX).read_text()
-    taken = f"{commit[:7]} with changes | 2026-11-16 | 0.5 | 2.13.0+cpu"
+    taken = f"{commit[:7]} | 2026-11-16 | 0.5 | 2.13.0+cpu"
     assert f"| `fullstride bench kernels` | {taken} | no: rope; stale: glu |" in index
     render.main(repository.root)
     assert "as it was: README.md" in capsys.readouterr().out
@@ -75,6 +118,15 @@ def test_a_file_that_is_no_result_is_named(tmp_path):
     path.write_text('{"suite": "kernels", "parts": []}')
     with pytest.raises(ValueError, match=r"some-cpu-avx2/steps.json: expected suite 'steps' with a list of parts"):
         result_files.load_all(tmp_path)
+
+
+def test_results_of_a_tree_with_changes_are_refused(tmp_path):
+    result_files.write(kernels("glu", commit="0123456789ab-changed"), tmp_path)
+    expected = "expected results of a commit, got 'fullstride bench kernels' of a tree with changes; take it anew"
+    with pytest.raises(ValueError, match=f"some-cpu-avx2/kernels.json: {expected}"):
+        result_files.load_all(tmp_path)
+    with pytest.raises(SystemExit, match=f"render: .*{expected}"):
+        render.main(tmp_path)
 
 
 def test_what_is_written_is_read_back(tmp_path):

@@ -70,8 +70,3 @@ def test_an_op_that_is_gone_is_named(repository):
     repository.commit()
     [finding] = found(repository, kernels("glu", commit=commit))
     assert finding.state == "gone: there is no such op any more"
-
-
-def test_the_commit_of_a_changed_tree_is_compared_too(repository):
-    commit = repository.commit(**{GLU: "1"})
-    assert found(repository, kernels("glu", commit=f"{commit}-changed")) == [Finding("glu", "")]

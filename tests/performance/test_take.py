@@ -87,9 +87,14 @@ def test_a_folder_without_git_is_refused(clone, capsys, tmp_path_factory):
     assert "expected a git clone with a commit, got none" in error_of(clone, capsys)
 
 
-def test_a_chosen_variant_is_refused(clone, capsys, monkeypatch):
-    monkeypatch.setenv("FULLSTRIDE_ISA", "avx2")
-    expected = "take: expected Fullstride as it comes, got FULLSTRIDE_ISA set; unset and run this again"
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("FULLSTRIDE_HEAP", "0"), ("FULLSTRIDE_ISA", "avx2"), ("FULLSTRIDE_LIBRARY", "x.so"), ("FULLSTRIDE_NATIVE", "0"),
+     ("FULLSTRIDE_PRECISION", "fp32"), ("FULLSTRIDE_WITHOUT", "fusion")],
+)  # fmt: skip
+def test_a_chosen_variant_is_refused(clone, capsys, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    expected = f"take: expected Fullstride as it comes, got {name} set; unset and run this again"
     assert error_of(clone, capsys) == expected
 
 
