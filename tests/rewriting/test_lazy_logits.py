@@ -523,7 +523,7 @@ def test_a_large_head_becomes_lazy_by_its_sizes_alone(head):
     outcomes = rewrite(model)
     assert [type(module) for module in model] == [LazyHead, Linear, Linear]
     assert [outcome.done for outcome in outcomes] == [
-        "fullstride.rewriting.LazyHead: logits only if somebody looks", *["fullstride.nn.Linear"] * 2
+        "fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks", *["fullstride.nn.Linear"] * 2
     ]  # fmt: skip
     put_back(model)
     assert [type(module) for module in model] == [torch.nn.Linear] * 3
@@ -561,7 +561,9 @@ def test_an_activation_behind_a_large_layer_is_fused_with_it(head):
 def test_explain_shows_the_lazy_head():
     model = torch.nn.Sequential(torch.nn.Linear(8, lazy_logits.MIN_CLASSES))
     fullstride.prepare(model, precision="fp32")
-    assert "Linear: fullstride.rewriting.LazyHead: logits only if somebody looks" in str(fullstride.explain(model))
+    assert "Linear: fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks" in str(
+        fullstride.explain(model)
+    )
     assert type(model(torch.ones(2, 8))) is LazyLogits
     assert type(fullstride.restore(model)[0]) is torch.nn.Linear
 

@@ -187,7 +187,7 @@ def replace(module: torch.nn.Module) -> tuple[str, str]:
     if why_not:
         return "", why_not
     module.__class__ = LazyHead
-    return "fullstride.rewriting.LazyHead: logits only if somebody looks", ""
+    return "fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks", ""
 
 
 def put_back(module: torch.nn.Module) -> None:
