@@ -123,6 +123,19 @@ def test_slices_and_casts_have_the_strides_of_torch():
         assert torch.equal(view(logits), view(plain))
 
 
+@pytest.mark.parametrize("squeeze", [lambda x: x[:, -1:].squeeze(), lambda x: x[:, -1].squeeze(-1)])
+def test_squeezing_leaves_the_only_feature_of_a_head_alone(squeeze):
+    results = []
+    for head in (F.linear, lazy_linear):
+        hidden, weight, bias = parts()
+        leaves = [hidden[..., :1].detach().requires_grad_(), weight[:, :1].detach().requires_grad_(), bias]
+        loss = F.cross_entropy(squeeze(head(*leaves)), LABELS[:, -1])
+        loss.backward()
+        results.append([loss.detach(), *(leaf.grad for leaf in leaves)])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 # ---- what needs the values ---------------------------------------------------------------------------------------
 
 
