@@ -614,3 +614,24 @@ def test_a_head_whose_logits_are_looked_at_stops_being_lazy(head):
         if look:
             logits.sum()
     assert not wants_lazy(head, x)
+
+
+def test_a_step_in_which_two_copies_are_looked_at_counts_once(head):
+    x = torch.ones(2, 8)
+    answers = []
+    for _ in range(5):
+        answers.append(wants_lazy(head, x))
+        logits = lazy_linear(x, head.weight, head.bias)
+        for copied in (logits.clone(), logits.clone()):
+            copied.sum()
+    assert answers == [True] * 4 + [False]
+
+
+def test_a_head_stops_being_lazy_when_half_of_its_logits_were_looked_at(head):
+    x = torch.ones(2, 8)
+    for look in [False] * 4 + [True] * 6:  # the look at the last ones counts with the next call
+        assert wants_lazy(head, x)
+        logits = lazy_linear(x, head.weight, head.bias)
+        if look:
+            logits.sum()
+    assert not wants_lazy(head, x)

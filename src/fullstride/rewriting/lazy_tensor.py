@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,10 +20,12 @@ from ..ops._tensors import KERNEL_DTYPES
 aten = torch.ops.aten
 
 
-class Call(NamedTuple):
+@dataclass(eq=False)
+class Call:
     """One call of a linear layer, known by its identity."""
 
     needs: tuple[bool, bool, bool]  # whether hidden, weight and bias want a gradient
+    is_computed: bool = False  # whether somebody looked at its logits, or at a copy of them
 
 
 class Inputs:
