@@ -79,16 +79,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> Path:
         """A small file, whole or not at all whatever happens meanwhile."""
-        target, partial = self.path / name, self.path / f"{name}.partial"
-        try:
-            durable.remove(partial)
-            with durable.naming(target):
-                durable.write(partial, [text.encode()])
-                partial.replace(target)
-        finally:
-            durable.remove(partial)
-        durable.sync_folder(self.path)
-        return target
+        return durable.replace(self.path / name, text.encode(), alone=True)
 
     def close(self) -> None:
         """Lets others train here."""
