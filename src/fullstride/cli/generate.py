@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .arguments import positive
-from .runs import warnings_alone
+from .runs import check_which, warnings_alone
 from .train import interrupts_held
 
 if TYPE_CHECKING:
@@ -53,12 +53,10 @@ def add(commands: Any) -> None:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    which = options.checkpoint
-    if which not in ("best", "last") and not which.isdecimal():
-        raise ValueError(f"--checkpoint: expected best, last or the number of a step, got {which!r}")
+    check_which(options.checkpoint)
     text = _standard_input() if options.prompt == "-" else options.prompt
     with warnings_alone():
-        model, tokenizer = _load(options.source, which, options.tokenizer)
+        model, tokenizer = _load(options.source, options.checkpoint, options.tokenizer)
     from ..generation import generate
     from ..machine import memory, threads
 
