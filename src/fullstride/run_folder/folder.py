@@ -12,7 +12,6 @@
 
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
 from .. import durable
 from . import lock
@@ -90,9 +89,7 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
