@@ -28,7 +28,11 @@ SUITES = {
     ),
     "kernels": Suite("every kernel against torch, memory as it comes", (_KERNELS,)),
     "kernels_heap_kept": Suite("every kernel against torch, heap kept for both", ((*_KERNELS, "--keep-heap"),)),
-    "mechanisms": Suite("what each mechanism of rewriting/ earns", (("benchmarks.mechanisms",),), usual=False),
+    "mechanisms": Suite(
+        "what each mechanism of rewriting/ earns",
+        tuple(("benchmarks.mechanisms", "--model", name) for name in ("mlp", "llama", "bert", "gpt2")),
+        usual=False,
+    ),
     "llama_profile": Suite("where the time of a Llama's step goes", (("benchmarks.llama_profile",),)),
     "trainer": Suite("what the trainer costs over a bare loop", (("benchmarks.trainer_overhead",),)),
     "llama_curves": Suite(

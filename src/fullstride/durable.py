@@ -106,15 +106,18 @@ def measure(path: Path, poll: Poll = no_poll) -> Sum:
         return reader.finish(poll)
 
 
-def replace(path: Path, content: bytes) -> Path:
-    """Writes a file whole or not at all, in place of what is there, and returns when the disk has it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+def replace(path: Path, content: bytes, alone: bool = False) -> Path:
+    """Writes a file whole or not at all, in place of what is there, and returns when the disk has it.
+
+    alone: no other process writes it, so that what a killed one left is known by its name.
+    """
+    partial = path.with_name(f"{path.name}.partial" if alone else f".{path.name}.{os.getpid()}.partial")
     with naming(path):
-        partial.unlink(missing_ok=True)  # of a process that had this number before
+        partial.unlink(missing_ok=True)
         try:
             write(partial, [content])
             os.replace(partial, path)
-            sync_folder(path.parent)
+            sync(path.parent)
         finally:
             with contextlib.suppress(OSError):
                 partial.unlink(missing_ok=True)
@@ -132,9 +135,9 @@ def naming(path: Path) -> Iterator[None]:
         raise failure from error
 
 
-def sync_folder(path: Path) -> None:
-    """Makes names in a folder last: files created in it, and renamed."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Makes a file last, or the names in a folder: of files created in it, and renamed."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         _sync(descriptor)
     finally:

@@ -311,7 +311,7 @@ def test_first_of_llama2c_shards_is_held_out(tmp_path):
 
 def test_end_of_a_single_file_is_held_out(tmp_path):
     write(tmp_path / "data.bin", range(100))
-    tokens.from_pieces(Characters("a").pieces(), 1, 2).save(tmp_path)  # tokenizer.bin is no file of tokens
+    tokens.Pieces(Characters("a").pieces(), 1, 2).save(tmp_path)  # tokenizer.bin is no file of tokens
     for path in (tmp_path, tmp_path / "data.bin"):
         corpus = load_corpus(path, "characters", 0)
         assert content(corpus.train) == list(range(90))

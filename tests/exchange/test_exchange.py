@@ -5,11 +5,12 @@ import os
 import pickle
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from fullstride import exchange
+from fullstride import durable, exchange
 from fullstride.exchange import placing
 
 from .saved_models import CHARACTERS, SHAPE, saved_of
@@ -101,7 +102,7 @@ def test_a_disk_that_is_full_leaves_all_as_it_was(target, there, tmp_path, monke
     def full(path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(placing, "sync", full)
+    monkeypatch.setattr(placing, "durable", SimpleNamespace(sync=full, remove=durable.remove))
     with pytest.raises(OSError, match=f"cannot write .*{target}: No space left on device"):
         exchange.write(tmp_path / target, saved_of(seed=1, tokenizer=CHARACTERS), replace=True)
     assert tree(tmp_path) == before

@@ -31,7 +31,7 @@ def trained(text=TEXT, **options):
 
 
 TRAINED = trained(model_type="bpe", normalization_rule_name="identity", remove_extra_whitespaces=False)
-TOKENIZERS = [CHARACTERS, TRAINED, tokens.from_pieces(TRAINED.pieces(), 1, 2)]
+TOKENIZERS = [CHARACTERS, TRAINED, tokens.Pieces(TRAINED.pieces(), 1, 2)]
 NAMES = ["characters", "bpe", "pieces"]
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_fast_tokenizer_is_refused(content, tmp_path):
 @pytest.mark.parametrize("target", ["model.bin", "folder"])
 def test_a_tokenizer_that_is_not_the_models_is_refused(target, tmp_path):
     exchange.write(tmp_path / target, saved_with(TRAINED))
-    tokens.from_pieces(CHARACTERS.pieces(), 1, 2).save(tmp_path if target == "model.bin" else tmp_path / target)
+    tokens.Pieces(CHARACTERS.pieces(), 1, 2).save(tmp_path if target == "model.bin" else tmp_path / target)
     (tmp_path / "folder" / "tokenizer.model").unlink(missing_ok=True)
     words = f"expected a tokenizer of {TRAINED.size} tokens, as the model has, got .*tokenizer.bin with 271"
     with pytest.raises(ValueError, match=words):
@@ -145,7 +145,7 @@ def test_pieces_that_are_not_united_by_scores_are_refused_whatever_letters_they_
 def test_a_tokenizer_named_by_its_size_is_found_as_llama2c_names_it(tmp_path):
     exchange.write(tmp_path / "model.bin", saved_with(TRAINED))
     (tmp_path / "tokenizer.bin").rename(tmp_path / f"tok{TRAINED.size}.bin")
-    tokens.from_pieces(CHARACTERS.pieces(), 1, 2).save(tmp_path)  # of another model
+    tokens.Pieces(CHARACTERS.pieces(), 1, 2).save(tmp_path)  # of another model
     assert exchange.read(tmp_path / "model.bin").tokenizer.size == TRAINED.size
 
 
@@ -163,7 +163,7 @@ def test_transformers_unites_by_score_and_not_by_the_order_of_ids(tmp_path):
     transformers = pytest.importorskip("transformers")
     scores = {"\u2581": -9.0, "a": -9.0, "b": -9.0, "c": -9.0, "ab": -2.0, "bc": -1.0}
     special = CHARACTERS.pieces()[:259]
-    tokenizer = tokens.from_pieces(special + [tokens.Piece(t.encode(), s) for t, s in scores.items()], 1, 2)
+    tokenizer = tokens.Pieces(special + [tokens.Piece(t.encode(), s) for t, s in scores.items()], 1, 2)
     assert tokenizer.encode("abc") == [259, 260, 264]
     exchange.write(tmp_path / "folder", saved_with(tokenizer))
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")

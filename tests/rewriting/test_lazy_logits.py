@@ -123,6 +123,19 @@ def test_slices_and_casts_have_the_strides_of_torch():
         assert torch.equal(view(logits), view(plain))
 
 
+@pytest.mark.parametrize("squeeze", [lambda x: x[:, -1:].squeeze(), lambda x: x[:, -1].squeeze(-1)])
+def test_squeezing_leaves_the_only_feature_of_a_head_alone(squeeze):
+    results = []
+    for head in (F.linear, lazy_linear):
+        hidden, weight, bias = parts()
+        leaves = [hidden[..., :1].detach().requires_grad_(), weight[:, :1].detach().requires_grad_(), bias]
+        loss = F.cross_entropy(squeeze(head(*leaves)), LABELS[:, -1])
+        loss.backward()
+        results.append([loss.detach(), *(leaf.grad for leaf in leaves)])
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+
+
 # ---- what needs the values ---------------------------------------------------------------------------------------
 
 
@@ -523,7 +536,7 @@ def test_a_large_head_becomes_lazy_by_its_sizes_alone(head):
     outcomes = rewrite(model)
     assert [type(module) for module in model] == [LazyHead, Linear, Linear]
     assert [outcome.done for outcome in outcomes] == [
-        "fullstride.rewriting.LazyHead: logits only if somebody looks", *["fullstride.nn.Linear"] * 2
+        "fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks", *["fullstride.nn.Linear"] * 2
     ]  # fmt: skip
     put_back(model)
     assert [type(module) for module in model] == [torch.nn.Linear] * 3
@@ -561,7 +574,9 @@ def test_an_activation_behind_a_large_layer_is_fused_with_it(head):
 def test_explain_shows_the_lazy_head():
     model = torch.nn.Sequential(torch.nn.Linear(8, lazy_logits.MIN_CLASSES))
     fullstride.prepare(model, precision="fp32")
-    assert "Linear: fullstride.rewriting.LazyHead: logits only if somebody looks" in str(fullstride.explain(model))
+    assert "Linear: fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks" in str(
+        fullstride.explain(model)
+    )
     assert type(model(torch.ones(2, 8))) is LazyLogits
     assert type(fullstride.restore(model)[0]) is torch.nn.Linear
 
@@ -594,6 +609,27 @@ def test_a_compiled_model_has_no_lazy_logits(head):
 def test_a_head_whose_logits_are_looked_at_stops_being_lazy(head):
     x = torch.ones(2, 8)
     for look in [False, False, True, True, True, True]:
+        assert wants_lazy(head, x)
+        logits = lazy_linear(x, head.weight, head.bias)
+        if look:
+            logits.sum()
+    assert not wants_lazy(head, x)
+
+
+def test_a_step_in_which_two_copies_are_looked_at_counts_once(head):
+    x = torch.ones(2, 8)
+    answers = []
+    for _ in range(5):
+        answers.append(wants_lazy(head, x))
+        logits = lazy_linear(x, head.weight, head.bias)
+        for copied in (logits.clone(), logits.clone()):
+            copied.sum()
+    assert answers == [True] * 4 + [False]
+
+
+def test_a_head_stops_being_lazy_when_half_of_its_logits_were_looked_at(head):
+    x = torch.ones(2, 8)
+    for look in [False] * 4 + [True] * 6:  # the look at the last ones counts with the next call
         assert wants_lazy(head, x)
         logits = lazy_linear(x, head.weight, head.bias)
         if look:

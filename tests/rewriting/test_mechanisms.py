@@ -48,7 +48,7 @@ def test_explain_names_the_mechanism_of_every_module_and_function():
     assert "2 x MLP: SwiGLU (fusion)" in text
     assert "2 x Rotary: ops.rope (probes)" in text
     assert "14 x Linear: fullstride.nn.Linear (class_swap)" in text
-    assert "1 x Linear: fullstride.rewriting.LazyHead: logits only if somebody looks (lazy_logits)" in text
+    assert "1 x Linear: fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks (lazy_logits)" in text
     assert "2 x scaled_dot_product_attention so far (function_mode)" in text
 
 

@@ -54,6 +54,27 @@ def test_a_tied_embedding_adds_its_rows_to_the_gradient_of_the_head(precision, s
     assert tables == [True] * steps
 
 
+def test_adding_to_a_tied_gradient_that_backward_needs_is_noticed(tables):
+    model = Tied()
+    fullstride.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), precision="fp32")
+    leaf = torch.ones(16, requires_grad=True)
+    products = []
+
+    @torch.enable_grad()
+    def use_gradient(_):
+        """After the head has given its gradient, before the embedding adds to it."""
+        assert model.head.weight.grad is not None
+        products.append((leaf * model.head.weight.grad).sum())
+
+    tokens = torch.arange(24).view(3, 8)
+    hidden = model.embedding(tokens)
+    hidden.register_hook(use_gradient)
+    F.cross_entropy(model.head(hidden).flatten(0, 1), tokens.flatten()).backward()
+    assert tables == [True]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        products[0].backward()
+
+
 def test_somebody_who_watches_the_tied_gradient_sees_all_of_it(tables):
     expected = tied_gradients(Tied())
     model = Tied()

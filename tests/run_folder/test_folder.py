@@ -137,7 +137,7 @@ def test_a_file_is_whole_or_not_there(run, monkeypatch):
     def fail(*_):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="No space left"):
         folder.write("machine.json", '{"cores": 2}')
     assert (run / "machine.json").read_text() == "{}"

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullstride.tokens import Piece, from_pieces
+from fullstride.tokens import Piece, Pieces
 from fullstride.tokens.tokenizer import special_pieces
 
 from .test_tokenizers import ANY_TEXT, LIKELY_TEXT
@@ -10,7 +10,7 @@ from .test_tokenizers import ANY_TEXT, LIKELY_TEXT
 
 @pytest.fixture(scope="module")
 def pieces(trained):
-    return from_pieces(trained.pieces(), trained.bos, trained.eos)
+    return Pieces(trained.pieces(), trained.bos, trained.eos)
 
 
 @given(data=st.data())
@@ -29,7 +29,7 @@ def test_long_word_is_put_together_as_by_sentencepiece(pieces, trained):
 
 
 def made_of(**scores):
-    return from_pieces([*special_pieces(), *(Piece(text.encode(), score) for text, score in scores.items())], 1, 2)
+    return Pieces([*special_pieces(), *(Piece(text.encode(), score) for text, score in scores.items())], 1, 2)
 
 
 def texts(tokenizer, text):
@@ -51,9 +51,9 @@ def test_union_of_unions_is_found():
 @pytest.mark.parametrize(("bos", "eos", "what"), [(600, 2, "bos"), (1, -1, "eos")])
 def test_sign_that_is_no_piece_is_refused(trained, bos, eos, what):
     with pytest.raises(ValueError, match=f"^{what}: expected one of the 600 pieces"):
-        from_pieces(trained.pieces(), bos, eos)
+        Pieces(trained.pieces(), bos, eos)
 
 
 def test_no_pieces_are_refused():
     with pytest.raises(ValueError, match=r"^pieces: expected some, got none$"):
-        from_pieces([], 1, 2)
+        Pieces([], 1, 2)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullstride import tokens
-from fullstride.tokens import Characters, Piece, from_pieces
+from fullstride.tokens import Characters, Piece, Pieces
 from fullstride.tokens.tokenizer import Tokenizer
 
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -20,7 +20,7 @@ KINDS = ["characters", "bpe", "pieces"]
 def tokenizer(request, trained, text) -> Tokenizer:
     if request.param == "characters":
         return Characters(text)
-    return trained if request.param == "bpe" else from_pieces(trained.pieces(), trained.bos, trained.eos)
+    return trained if request.param == "bpe" else Pieces(trained.pieces(), trained.bos, trained.eos)
 
 
 @given(data=st.data())
@@ -151,6 +151,6 @@ def test_missing_and_foreign_files_are_refused(tmp_path):
 
 
 def test_text_without_byte_pieces_gets_unknown():
-    tokenizer = from_pieces([Piece(b"<unk>", 0, "unknown"), Piece(b"<s>", 0, "control"), Piece(b"a", 0)], 1, 1)
+    tokenizer = Pieces([Piece(b"<unk>", 0, "unknown"), Piece(b"<s>", 0, "control"), Piece(b"a", 0)], 1, 1)
     assert tokenizer.encode("ab", start=False) == [2, 0]
     assert tokenizer.decode([2, 0]) == "a\ufffd"

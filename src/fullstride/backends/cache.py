@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -22,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .. import __version__, durable
 from ..machine import cpu
 from .trials.parent import Rates
 
@@ -186,15 +185,9 @@ def _write(place: Path | None, content: dict[str, Any]) -> str:
         return "there is no home folder; set FULLSTRIDE_CACHE to a folder that can be written"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False) as partial:
-            json.dump({"version": _VERSION, "entries": content}, partial, indent=2)
-        try:
-            os.replace(partial.name, place)
-        except OSError:
-            os.unlink(partial.name)
-            raise
+        durable.replace(place, json.dumps({"version": _VERSION, "entries": content}, indent=2).encode())
     except OSError as error:
-        return f"{place} cannot be written ({error.strerror}); set FULLSTRIDE_CACHE to a folder that can"
+        return f"{place} cannot be written ({os.strerror(error.errno or 0)}); set FULLSTRIDE_CACHE to a folder that can"
     return ""
 
 

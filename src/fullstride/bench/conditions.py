@@ -34,8 +34,6 @@ def as_text(conditions: dict[str, Any]) -> str:
     return "\n".join(f"{name.replace('_', ' '):<13} {value}" for name, value in conditions.items())
 
 
-
-
 def _best_isa() -> str:
     """Of this machine; not the one in use where that was chosen, or AMX, which only prepare() takes."""
     return ([name for name, able in _native.isas().items() if able][-1:] or ["torch"])[0]

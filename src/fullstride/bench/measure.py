@@ -14,6 +14,25 @@ class Spread(NamedTuple):
     lowest: float
     highest: float
 
+    def __str__(self) -> str:
+        """Of ratios."""
+        return f"{self.median:.2f}x [{self.lowest:.2f}..{self.highest:.2f}]"
+
+
+class Goal:
+    """How many times faster something is, and should be at least."""
+
+    ratio: Spread
+    target: float | None
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.target is None else self.ratio.median >= self.target
+
+    def against(self, peer: str) -> str:
+        target = "" if self.target is None else f"  target {self.target:g}x {'met' if self.met else 'MISSED'}"
+        return f"{self.ratio} {peer}{target}"
+
 
 @dataclass(frozen=True)
 class Timing:

@@ -3,7 +3,8 @@
 import argparse
 import contextlib
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,14 +44,19 @@ def positive(text: str) -> int:
     return number
 
 
-def seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected seconds above 0, got {text!r}")
-    return number
+def number(expected: str, is_good: Callable[[float], bool]) -> Callable[[str], float]:
+    """The type of an argument."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if is_good(float(text)):
+                return float(text)
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
+
+    return parse
+
+
+seconds = number("seconds above 0", lambda x: 0 < x < math.inf)
 
 
 @contextlib.contextmanager

@@ -108,10 +108,7 @@ def _bench_kernels(options: argparse.Namespace) -> int:
                 print(f"\n{result.op}")
             print("\n".join(table.lines(result)), flush=True)
             results.append(result)
-        missed = table.missed(results)
-        print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
-        report.update(table.as_json(facts, results))
-    return 0
+        return _end(table.as_json(facts, results), report)
 
 
 def _bench_step(options: argparse.Namespace) -> int:
@@ -133,9 +130,13 @@ def _bench_step(options: argparse.Namespace) -> int:
         for result in step.run(cases, rounds, options.quick, options.profile):
             print("\n" + "\n".join(step_table.lines(result)), flush=True)
             results.append(result)
-        missed = step_table.missed(results)
-        print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
-        report.update(step_table.as_json(facts, results))
+        return _end(step_table.as_json(facts, results), report)
+
+
+def _end(content: dict[str, Any], report: dict[str, Any]) -> int:
+    missed = content["missed"]
+    print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "no target missed"))
+    report.update(content)
     return 0
 
 

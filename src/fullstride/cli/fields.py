@@ -68,7 +68,7 @@ def apply(base: C, words: list[str], prog: str, others: Sequence[str] = ()) -> C
         changed = _run_tyro(base, [word for option in options for word in option], prog)
     except SystemExit:
         raise ValueError(_explain(base, options, prog)) from None
-    return strict.overlay(base, _as_mapping(changed))
+    return strict.overlay(base, strict.as_mapping(changed))
 
 
 def print_help(base: Config, prog: str, description: str) -> None:
@@ -170,13 +170,6 @@ def _plain_copy(config: Any, name: str) -> type:
     doc = type(config).__doc__ or ""
     copy.__doc__ = "" if doc.startswith(f"{type(config).__name__}(") else doc  # which dataclass() wrote
     return copy
-
-
-def _as_mapping(value: Any) -> dict[str, Any]:
-    return {
-        f.name: _as_mapping(item) if dataclasses.is_dataclass(item := getattr(value, f.name)) else item
-        for f in dataclasses.fields(value)
-    }
 
 
 def _docs(cls: type) -> dict[str, str]:

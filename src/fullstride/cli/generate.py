@@ -1,19 +1,18 @@
 """fullstride generate: text from a trained language model, as it comes."""
 
 import argparse
-import contextlib
 import io
 import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .arguments import positive
-from .runs import warnings_alone
+from .arguments import number, positive
+from .runs import check_which, warnings_alone
 from .train import interrupts_held
 
 if TYPE_CHECKING:
@@ -37,11 +36,11 @@ def add(commands: Any) -> None:
     generate.add_argument("--prompt", metavar="TEXT", default="", help="what to go on from; - reads standard input")
     generate.add_argument("--tokens", metavar="N", type=positive, default=256, help="at most so many (default: 256)")
     generate.add_argument(
-        "--temperature", metavar="T", type=_temperature, default=0.8,
+        "--temperature", metavar="T", type=number("a number from 0 on", lambda x: 0 <= x < math.inf), default=0.8,
         help="0 takes the likeliest token each time, 1 draws as the model says (default: 0.8)",
     )  # fmt: skip
     generate.add_argument(
-        "--top-p", metavar="P", type=_share, default=0.95,
+        "--top-p", metavar="P", type=number("a number above 0 and at most 1", lambda x: 0 < x <= 1), default=0.95,
         help="draw from the fewest tokens that have this probability together (default: 0.95)",
     )  # fmt: skip
     generate.add_argument("--seed", metavar="S", type=_seed, default=0, help="other seeds, other texts (default: 0)")
@@ -53,12 +52,10 @@ def add(commands: Any) -> None:
 
 
 def _generate(options: argparse.Namespace) -> int:
-    which = options.checkpoint
-    if which not in ("best", "last") and not which.isdecimal():
-        raise ValueError(f"--checkpoint: expected best, last or the number of a step, got {which!r}")
+    check_which(options.checkpoint)
     text = _standard_input() if options.prompt == "-" else options.prompt
     with warnings_alone():
-        model, tokenizer = _load(options.source, which, options.tokenizer)
+        model, tokenizer = _load(options.source, options.checkpoint, options.tokenizer)
     from ..generation import generate
     from ..machine import memory, threads
 
@@ -162,21 +159,6 @@ def _fill(llama: ModuleType, shape: dict[str, Any], weights: "dict[str, Tensor]"
     model: Llama = llama.build(**shape)
     model.load_state_dict(weights)
     return model
-
-
-def _temperature(text: str) -> float:
-    return _number(text, lambda number: 0 <= number < math.inf, "a number from 0 on")
-
-
-def _share(text: str) -> float:
-    return _number(text, lambda number: 0 < number <= 1, "a number above 0 and at most 1")
-
-
-def _number(text: str, is_good: Callable[[float], bool], expected: str) -> float:
-    with contextlib.suppress(ValueError):
-        if is_good(float(text)):
-            return float(text)
-    raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
 
 
 def _seed(text: str) -> int:

@@ -82,7 +82,7 @@ def needs_extra(error: ModuleNotFoundError, extra: str) -> str:
 
 def _evaluate(options: argparse.Namespace) -> int:
     _check_run(options.folder)
-    _check_which(options.checkpoint)
+    check_which(options.checkpoint)
     from ..train import evaluation
 
     with warnings_alone():
@@ -97,7 +97,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _export(options: argparse.Namespace) -> int:
     _check_run(options.folder)
-    _check_which(options.checkpoint)
+    check_which(options.checkpoint)
     _check_target(options.to, options.force)
     from ..machine.memory import as_size
     from ..train import export
@@ -131,7 +131,7 @@ def _check_run(folder: Path) -> None:
     RunFolder.read(folder)
 
 
-def _check_which(which: str) -> None:
+def check_which(which: str) -> None:
     if which not in ("best", "last") and not which.isdecimal():
         raise ValueError(f"--checkpoint: expected best, last or the number of a step, got {which!r}")
 

@@ -1,6 +1,6 @@
 """The completion scripts of bash, zsh and fish."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .completion import FILE, FOLDER, Option, Table
 
@@ -56,42 +56,26 @@ def _bash(table: Table) -> str:
         "  fi",
         _WALK.format(words="COMP_WORDS", first=1, second=2, current="COMP_CWORD").rstrip(),
         "  case $command:$prev in",
-        *_bash_values(table),
+        *_values(table, _bash_value),
         "  esac",
         "  case $command in",
     ]
     for command in table.commands:
-        options = _names(command.options)
-        fields = " $(_fullstride_fields $recipe)" if command.takes_fields else ""
+        first = f'words="{_join(command.words)}"'
+        if command.takes_run:
+            first = f"_fullstride_runs; {'_fullstride_files f; ' if command.takes_file else ''}return"
+        config, fields = ("$config", " $(_fullstride_fields $recipe)") if command.takes_fields else ("", "")
         lines.append(f"    {command.name})")
-        if fields:
-            lines.append(f'      if [[ $cur != -* && -z $argument$config ]]; then words="{_join(command.words)}"')
-            lines.append(f'      else words="{options}{fields}"; fi ;;')
-        elif command.takes_run:
-            files = "_fullstride_files f; " if command.takes_file else ""
-            lines.append(f"      if [[ $cur != -* && -z $argument ]]; then _fullstride_runs; {files}return; fi")
-            lines.append(f'      words="{options}" ;;')
-        else:
-            lines.append(f'      if [[ $cur != -* && -z $argument ]]; then words="{_join(command.words)}"')
-            lines.append(f'      else words="{options}"; fi ;;')
+        lines.append(f"      if [[ $cur != -* && -z $argument{config} ]]; then {first}")
+        lines.append(f'      else words="{_names(command.options)}{fields}"; fi ;;')
     lines += ["  esac", '  COMPREPLY=($(compgen -W "$words" -- "$cur"))', "}", "complete -F _fullstride fullstride"]
     return "\n".join(lines)
 
 
-def _bash_values(table: Table) -> Iterable[str]:
-    """What may stand after an option that takes a value."""
-    for command in table.commands:
-        options = [*command.options, *(_all_fields(table) if command.takes_fields else ())]
-        for option in options:
-            if option.is_flag:
-                continue
-            if option.kind:
-                action = f"_fullstride_files {'d' if option.kind == FOLDER else 'f'}"
-            elif option.words:
-                action = f'COMPREPLY=($(compgen -W "{_join(option.words)}" -- "$cur"))'
-            else:
-                action = ""
-            yield f"    {command.name}:{option.name}) {action + '; ' if action else ''}return ;;"
+def _bash_value(option: Option) -> str:
+    if option.kind:
+        return f"_fullstride_files {'d' if option.kind == FOLDER else 'f'}; "
+    return f'COMPREPLY=($(compgen -W "{_join(option.words)}" -- "$cur")); ' if option.words else ""
 
 
 def _zsh(table: Table) -> str:
@@ -120,7 +104,7 @@ def _zsh(table: Table) -> str:
         _WALK.format(words="words", first=2, second=3, current="CURRENT").rstrip(),
         "  local current=${words[CURRENT]}",
         "  case $command:${words[CURRENT-1]} in",
-        *_zsh_values(table),
+        *_values(table, _zsh_value),
         "  esac",
         "  case $command in",
     ]
@@ -137,16 +121,18 @@ def _zsh(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _zsh_values(table: Table) -> Iterable[str]:
+def _zsh_value(option: Option) -> str:
+    if option.kind:
+        return "_files -/; " if option.kind == FOLDER else "_files; "
+    return f"compadd -- {_join(option.words)}; " if option.words else "_message value; "
+
+
+def _values(table: Table, action: Callable[[Option], str]) -> Iterable[str]:
+    """What may stand after an option that takes a value."""
     for command in table.commands:
         for option in [*command.options, *(_all_fields(table) if command.takes_fields else ())]:
-            if option.is_flag:
-                continue
-            if option.kind:
-                action = "_files -/" if option.kind == FOLDER else "_files"
-            else:
-                action = f"compadd -- {_join(option.words)}" if option.words else "_message value"
-            yield f"    {command.name}:{option.name}) {action}; return ;;"
+            if not option.is_flag:
+                yield f"    {command.name}:{option.name}) {action(option)}return ;;"
 
 
 # ---- fish -----------------------------------------------------------------------------------------------------------
@@ -164,7 +150,7 @@ def _fish(table: Table) -> str:
         "  test $given -eq $argv[2]",
         "end",
         "function __fullstride_recipe  # the recipe of the line; none: every one, for --config",
-        '  set -l words (commandline -opc)',
+        "  set -l words (commandline -opc)",
         '  test "$words[2]" = $argv[1]; or return 1',
         '  contains -- "$words[3]" $argv[2..]; and return 0',
         "  contains -- --config $words",

@@ -36,8 +36,6 @@ def add(commands: Any) -> None:
     train.add_argument("--config", metavar="FILE", type=Path, help="YAML with a line 'recipe: NAME' and fields")
     train.add_argument("--run", metavar="DIR", type=Path, help="the run folder (default: a new one in runs/)")
     train.add_argument("--dry-run", action="store_true", help="only show model size, memory and time to expect")
-    train.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
-    train.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
     train.set_defaults(command=_train, takes_fields=True)
 
     resume = commands.add_parser(
@@ -49,8 +47,9 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     resume.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
-    resume.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
-    resume.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
+    for command in (train, resume):
+        command.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
+        command.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
     resume.set_defaults(command=_resume)
 
     recipes = commands.add_parser("recipes", help="list the recipes", description="Lists what can be trained.")
@@ -123,7 +122,7 @@ def _no_recipe(words: list[str]) -> int:
     if words:
         raise ValueError(f"expected a recipe before {words[0]}, as in `fullstride train mlp {words[0]} ...`")
     print("Which recipe? fullstride train RECIPE, where RECIPE is one of\n")
-    _print_recipes()
+    _recipes()
     print("\n`fullstride train RECIPE --help` lists what can be set, --dry-run shows what to expect.")
     return 2
 
@@ -165,17 +164,13 @@ def _ending(result: "Result", report: Path | None, config: "Config") -> list[str
     return lines + [f"{'' if i else 'next':<7} {command}" for i, command in enumerate(config.next_commands(result.run))]
 
 
-def _recipes(options: argparse.Namespace) -> int:
-    _print_recipes()
-    return 0
-
-
-def _print_recipes() -> None:
+def _recipes(options: argparse.Namespace | None = None) -> int:
     from .. import recipes
 
     width = max(map(len, recipes.NAMES))
     for name in recipes.NAMES:
         print(f"  {name:<{width}}  {recipes.describe(name)}")
+    return 0
 
 
 @contextlib.contextmanager

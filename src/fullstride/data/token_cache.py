@@ -70,7 +70,7 @@ def _what_is_wrong(folder: Path) -> str | None:
 def _seal(folder: Path) -> None:
     files = {path.name: (path.stat().st_size, sha256_of(path).hex()) for path in sorted(folder.iterdir())}
     durable.write(folder / _MANIFEST, [json.dumps({"files": files}).encode()])
-    durable.sync_folder(folder)
+    durable.sync(folder)
 
 
 def _put(aside: Path, folder: Path) -> None:
@@ -78,7 +78,7 @@ def _put(aside: Path, folder: Path) -> None:
     for _ in range(10):
         with contextlib.suppress(OSError):
             os.rename(aside, folder)
-            durable.sync_folder(folder.parent)
+            durable.sync(folder.parent)
             return
         if _what_is_wrong(folder) is None:
             return

@@ -156,8 +156,7 @@ def _serve(
 
 
 def _room(tensor: Tensor) -> int:
-    size = tensor.numel() * tensor.element_size()
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def _slots(memory: Any, prefetch: int) -> Tensor:
@@ -167,8 +166,7 @@ def _slots(memory: Any, prefetch: int) -> Tensor:
 def _put(slot: Tensor, tensors: Sequence[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
     start = 0
     for tensor in tensors:
-        size = tensor.numel() * tensor.element_size()
-        slot[start : start + size].view(tensor.dtype).copy_(tensor.reshape(-1))
+        slot[start : start + tensor.nbytes].view(tensor.dtype).copy_(tensor.reshape(-1))
         start += _room(tensor)
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 

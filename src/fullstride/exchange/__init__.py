@@ -1,12 +1,4 @@
-"""Models of other programs: read and written, weights exact. No torch before something is read.
-
-    llama2c.py          .bin, what llama2.c's run.c loads, with tokenizer.bin
-    huggingface.py      a folder, what transformers loads
-    gguf_files.py       .gguf, what llama.cpp loads
-    saved_model.py      what they have in common
-
-The .safetensors of `fullstride export` is no other program's: recipes/llama_files.py reads it, which knows configs.
-"""
+"""Models of other programs, read and written, weights exact: one file a format. No torch before something is read."""
 
 from pathlib import Path
 from types import ModuleType

@@ -21,7 +21,6 @@ from .saved_model import (
     halved,
     interleaved,
     renamed,
-    rotary_heads,
     sizes,
     with_head,
     writable,
@@ -37,15 +36,12 @@ _NAMES = {
     ".attention.value.": ".attn_v.", ".attention.output.": ".attn_output.",
     ".mlp.gate.": ".ffn_gate.", ".mlp.up.": ".ffn_up.", ".mlp.down.": ".ffn_down.",
 }  # fmt: skip
+theirs = functools.partial(renamed, names=_NAMES)
+"""The name that llama.cpp has for a weight."""
 _COUNTS = {
     "width": "embedding_length", "layers": "block_count", "heads": "attention.head_count",
     "hidden": "feed_forward_length", "context": "context_length",
 }  # fmt: skip
-
-
-def theirs(name: str) -> str:
-    """The name that llama.cpp has for a weight."""
-    return renamed(name, _NAMES)
 
 
 def shape_of(path: Path) -> dict[str, Any]:
@@ -70,8 +66,7 @@ def read(path: Path) -> SavedModel:
         except NotImplementedError:
             found_type, advice = tensor.tensor_type.name, "give a file in F32, F16, BF16 or Q8_0"
             raise ValueError(f"{path}: {tensor.name} is {found_type}, which cannot be widened; {advice}") from None
-        weight, heads = torch.from_numpy(values).view(found[tensor.name]), rotary_heads(name, shape)
-        tensors[name] = halved(weight, heads) if heads else weight
+        tensors[name] = halved(name, torch.from_numpy(values).view(found[tensor.name]), shape)
     tokenizer = gguf_tokenizer.read(path, functools.partial(_field, path, reader))
     check_tokenizer(path, shape, tokenizer, "its own")
     return SavedModel(shape, with_head(shape, {name: tensors[name] for name in sizes(shape)}), tokenizer)
@@ -94,8 +89,7 @@ def write(path: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
             for name, tensor in tensors.items():
-                heads = rotary_heads(name, shape)
-                writer.write_tensor_data((interleaved(tensor, heads) if heads else tensor).cpu().numpy())
+                writer.write_tensor_data(interleaved(name, tensor, shape).cpu().numpy())
         except OSError as error:  # numpy's, when not all could be written, has no number and no reason
             raise error if error.errno else OSError(f"is the disk full? ({error})") from None
         finally:

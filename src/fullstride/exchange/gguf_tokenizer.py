@@ -56,4 +56,4 @@ def read(path: Path, field: Callable[..., Any]) -> "Tokenizer | None":
         tokens.Piece(text.encode(), score, _KINDS.get(type, "normal"))
         for text, score, type in zip(texts, scores, types, strict=True)
     ]
-    return tokens.from_pieces(pieces, field("tokenizer.ggml.bos_token_id", 1), field("tokenizer.ggml.eos_token_id", 2))
+    return tokens.Pieces(pieces, field("tokenizer.ggml.bos_token_id", 1), field("tokenizer.ggml.eos_token_id", 2))

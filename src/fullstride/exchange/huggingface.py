@@ -4,6 +4,7 @@ Names differ from ours, rotary pairs do not. transformers 5 has `rope_parameters
 `rope_scaling`: both are read, and both are written, so either version loads the folder.
 """
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,8 @@ _NAMES = {
     ".attention.value.": ".self_attn.v_proj.", ".attention.output.": ".self_attn.o_proj.",
     ".mlp.gate.": ".mlp.gate_proj.", ".mlp.up.": ".mlp.up_proj.", ".mlp.down.": ".mlp.down_proj.",
 }  # fmt: skip
+theirs = functools.partial(renamed, names=_NAMES)
+"""The name that a weight has in transformers' LlamaForCausalLM."""
 _COUNTS = {
     "vocabulary": "vocab_size", "width": "hidden_size", "layers": "num_hidden_layers", "heads": "num_attention_heads",
     "hidden": "intermediate_size", "context": "max_position_embeddings",
@@ -41,11 +44,6 @@ _COUNTS = {
 _PLAIN = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "quantization_config": None}
 """Settings that a model here cannot have otherwise, with what they are if nothing is said."""
 _READABLE = ("F64", "F32", "F16", "BF16")
-
-
-def theirs(name: str) -> str:
-    """The name that a weight has in transformers' LlamaForCausalLM."""
-    return renamed(name, _NAMES)
 
 
 def shape_of(folder: Path) -> dict[str, Any]:
@@ -108,9 +106,6 @@ def read(folder: Path) -> SavedModel:
 
 
 def write(folder: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     tensors = writable(folder, saved)
     _refuse_existing(folder, replace)
     with placing.aside(folder) as partial:
@@ -119,11 +114,8 @@ def write(folder: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
         tokenizer = saved.tokenizer
         ids = (1, 2) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
         _write_json(whole / CONFIG, _config(saved.shape, *ids))
-        try:
-            save_file({theirs(name): tensor for name, tensor in tensors.items()}, whole / WEIGHTS, {"format": "pt"})
-        except SafetensorError as error:  # what the system said is in it
-            raise OSError(str(error)) from None
-        (whole / WEIGHTS).chmod((whole / CONFIG).stat().st_mode)  # safetensors makes it readable for its owner alone
+        named = {theirs(name): tensor for name, tensor in tensors.items()}
+        placing.save_tensors(whole / WEIGHTS, named, {"format": "pt"})
         if tokenizer is not None:
             huggingface_tokenizer.write(whole, tokenizer, saved.shape["context"])
         written = sorted(path.name for path in whole.iterdir())

@@ -141,7 +141,7 @@ def read(folder: Path) -> "tuple[Tokenizer | None, Path]":
         return None, folder
     by_text = {piece.text: id for id, piece in enumerate(pieces)}
     names = _special_names(folder)
-    return tokens.from_pieces(pieces, *(by_text.get(name.encode(), id) for name, id in names)), folder / FILE
+    return tokens.Pieces(pieces, *(by_text.get(name.encode(), id) for name, id in names)), folder / FILE
 
 
 def _special_names(folder: Path) -> list[tuple[str, int]]:

@@ -20,7 +20,6 @@ from .saved_model import (
     checked_shape,
     halved,
     interleaved,
-    rotary_heads,
     sizes,
     with_head,
     writable,
@@ -54,15 +53,15 @@ def read(path: Path) -> SavedModel:
     for name in _order(shape, version):
         count = _num_numbers(shape, expected, name)
         if name != _TABLES:
-            tensor = torch.from_numpy(data[at : at + count]).view(expected[name])
-            heads = rotary_heads(name, shape)
-            tensors[name] = halved(tensor, heads) if heads else tensor
+            tensors[name] = halved(name, torch.from_numpy(data[at : at + count]).view(expected[name]), shape)
         at += count
     return SavedModel(shape, with_head(shape, tensors), _tokenizer(path, shape))
 
 
 def write(path: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
     """Version 0, and its tokenizer beside it. A tokenizer.bin of the same content may be there already."""
+    from .. import tokens
+
     shape, tensors = saved.shape, writable(path, saved)
     for name, value in (("eps", _EPS), ("rope_base", _ROPE_BASE)):
         if shape[name] != value:
@@ -73,7 +72,8 @@ def write(path: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
     with placing.aside(path) as folder:
         files = {}
         if saved.tokenizer is not None:
-            written, target = _save_tokenizer(saved.tokenizer, folder), path.with_name(TOKENIZER)
+            pieces = tokens.Pieces(saved.tokenizer.pieces(), saved.tokenizer.bos, saved.tokenizer.eos)
+            written, target = pieces.save(folder), path.with_name(TOKENIZER)
             if path.name == TOKENIZER:
                 raise ValueError(f"{path}: this is the tokenizer's name; give the model another, such as model.bin")
             if not target.is_file() or target.read_bytes() != written.read_bytes():
@@ -98,9 +98,7 @@ def _pieces(shape: Mapping[str, Any], tensors: "Mapping[str, Tensor]") -> Iterat
             for table in rotary_tables(shape["context"], shape["width"] // shape["heads"], _ROPE_BASE):
                 yield table.numpy().astype("<f4", copy=False).data
         else:
-            heads = rotary_heads(name, shape)
-            tensor = interleaved(tensors[name], heads) if heads else tensors[name]
-            yield tensor.cpu().numpy().astype("<f4", copy=False).data
+            yield interleaved(name, tensors[name], shape).cpu().numpy().astype("<f4", copy=False).data
 
 
 def _open(path: Path) -> tuple[dict[str, Any], int, int]:
@@ -131,15 +129,12 @@ def _open(path: Path) -> tuple[dict[str, Any], int, int]:
         shape = checked_shape(path, shape)
         expected = start + 4 * _total(shape, version)
     except (ValueError, OverflowError):
-        raise ValueError(f"{path}: expected a llama2.c checkpoint, got {_foreign(header)}") from None
+        found = f"a file that begins with {' '.join(map(str, _HEADER.unpack(header)))}, which are no sizes of a Llama"
+        raise ValueError(f"{path}: expected a llama2.c checkpoint, got {found}") from None
     if size != expected:
         reason = "the file is cut short" if size < expected else "it is not a llama2.c checkpoint, or not of this model"
         raise ValueError(f"{path}: expected {expected:,} bytes, as its header says, got {size:,}; {reason}")
     return shape, version, start
-
-
-def _foreign(header: bytes) -> str:
-    return f"a file that begins with {' '.join(str(n) for n in _HEADER.unpack(header))}, which are no sizes of a Llama"
 
 
 def _total(shape: Mapping[str, Any], version: int) -> int:
@@ -187,10 +182,3 @@ def _tokenizer(path: Path, shape: Mapping[str, Any]) -> Any:
             check_tokenizer(path, shape, tokenizer, place)
             return tokenizer
     return None
-
-
-def _save_tokenizer(tokenizer: Any, folder: Path) -> Path:
-    from .. import tokens
-
-    written: Path = tokens.from_pieces(tokenizer.pieces(), tokenizer.bos, tokenizer.eos).save(folder)
-    return written

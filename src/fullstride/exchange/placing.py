@@ -7,8 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import durable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def refuse_existing(target: Path, replace: bool) -> None:
@@ -34,13 +38,28 @@ def aside(target: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def save_tensors(path: Path, tensors: "dict[str, Tensor]", metadata: dict[str, str]) -> None:
+    """By safetensors, which makes a file readable for its owner alone, and has errors of its own."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    path.touch()
+    mode = path.stat().st_mode
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:  # what the system said is in it
+        raise OSError(str(error)) from None
+    path.chmod(mode)
+
+
 def place(files: dict[Path, Path], replace: bool) -> None:
     """Gives each file or folder its name: written -> target. If one cannot have it, all is as it was before."""
     undo: list[Callable[[], object]] = []
     kept: list[Path] = []
     try:
         for written, target in files.items():
-            _sync_all(written)
+            for member in [*written.rglob("*"), written]:
+                durable.sync(member)
             if replace and os.path.lexists(target):
                 kept.append(_put_by(target, written))
                 undo.append(functools.partial(_put_back, kept[-1], target))
@@ -56,21 +75,7 @@ def place(files: dict[Path, Path], replace: bool) -> None:
     for path in kept:
         durable.remove(path)
     for folder in {target.absolute().parent for target in files.values()}:
-        sync(folder)
-
-
-def sync(path: Path) -> None:
-    """Returns when the disk has the file, or the names in the folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_all(path: Path) -> None:
-    for member in [*path.rglob("*"), path]:
-        sync(member)
+        durable.sync(folder)
 
 
 def _name(written: Path, target: Path) -> None:

@@ -111,7 +111,7 @@ def by_scores(tokenizer: "Tokenizer") -> bool:
     if not getattr(tokenizer, "unites_by_scores", True):
         return False
     pieces = tokenizer.pieces()
-    alone = tokens.from_pieces(pieces, tokenizer.bos, tokenizer.eos)
+    alone = tokens.Pieces(pieces, tokenizer.bos, tokenizer.eos)
     texts = [piece.text.decode(errors="replace").replace("\u2581", " ") for piece in pieces if piece.kind == "normal"]
     if alone.encode(_PROBE) != tokenizer.encode(_PROBE):
         return False
@@ -147,17 +147,19 @@ def with_head(shape: Mapping[str, Any], tensors: "dict[str, Tensor]") -> "dict[s
     return tensors | {HEAD: tensors[EMBEDDING]} if shape["tied"] else tensors
 
 
-def interleaved(weight: "Tensor", heads: int) -> "Tensor":
-    """Rows of rotary pairs (i, i + d/2) in each head -> pairs (2i, 2i + 1)."""
-    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(weight.shape)
+def interleaved(name: str, weight: "Tensor", shape: Mapping[str, Any]) -> "Tensor":
+    """Rows of rotary pairs (i, i + d/2) in each head -> pairs (2i, 2i + 1); a weight that is not turned as it is."""
+    heads = _rotary_heads(name, shape)
+    return weight.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(weight.shape) if heads else weight
 
 
-def halved(weight: "Tensor", heads: int) -> "Tensor":
-    """Rows of rotary pairs (2i, 2i + 1) in each head -> pairs (i, i + d/2)."""
-    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(weight.shape)
+def halved(name: str, weight: "Tensor", shape: Mapping[str, Any]) -> "Tensor":
+    """The way back."""
+    heads = _rotary_heads(name, shape)
+    return weight.unflatten(0, (heads, -1, 2)).transpose(1, 2).reshape(weight.shape) if heads else weight
 
 
-def rotary_heads(name: str, shape: Mapping[str, Any]) -> int:
+def _rotary_heads(name: str, shape: Mapping[str, Any]) -> int:
     """How many heads the rows of a weight belong to, if they are turned; else 0."""
     if name.endswith("attention.query.weight"):
         return int(shape["heads"])

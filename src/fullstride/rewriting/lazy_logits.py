@@ -49,15 +49,15 @@ _given_away = WeakTensorKeyDictionary()
 
 class LazyLinearFunction(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias, past):  # type: ignore[no-untyped-def]
+    def forward(ctx, hidden, weight, bias):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(hidden, weight)
-        ctx.call = Call(ctx.needs_input_grad[:3])
+        ctx.call = Call(ctx.needs_input_grad)
         form = hidden.new_empty((*hidden.shape[:-1], len(weight)), device="meta")
         inputs = Inputs(hidden, weight, bias, ctx.call)
 
         def fill() -> Tensor:
             rows, weight, bias = inputs.get()
-            past.num_computed += 1
+            inputs.call.is_computed = True
             return logits_of(rows.reshape(-1, rows.shape[-1]), weight, bias).view(form.shape)
 
         return LazyLogits(form, (hidden.detach(),), hidden.dim() - 1, Memory(inputs, fill))
@@ -72,7 +72,7 @@ class LazyLinearFunction(torch.autograd.Function):
                 if dweight is not None and give(ctx.next_functions[1][0], dweight):
                     _given_away[dweight] = True
                     dweight = None
-                return dhidden, dweight, dbias, None
+                return dhidden, dweight, dbias
             dlogits = dlogits.computed()
         dlogits = dlogits.to(hidden.dtype).reshape(-1, len(weight))
         rows = hidden.reshape(-1, hidden.shape[-1])
@@ -80,7 +80,7 @@ class LazyLinearFunction(torch.autograd.Function):
         dhidden = times(dlogits, weight).view(hidden.shape) if ctx.needs_input_grad[0] else None
         dweight = times(dlogits.t(), rows) if ctx.needs_input_grad[1] else None
         dbias = dlogits.sum(0, dtype=torch.float32) if ctx.needs_input_grad[2] else None
-        return dhidden, dweight, dbias, None
+        return dhidden, dweight, dbias
 
 
 class LazyCrossEntropyFunction(torch.autograd.Function):
@@ -145,7 +145,13 @@ class _Past:
     """What became of the logits of a weight."""
 
     num_made: int = 0
-    num_computed: int = 0
+    num_computed: int = 0  # of all but the last, at which somebody may still look
+    last: Call | None = None
+
+    def add(self, call: Call) -> None:
+        self.num_made += 1
+        self.num_computed += self.last is not None and self.last.is_computed
+        self.last = call
 
 
 _pasts = WeakTensorKeyDictionary()
@@ -159,8 +165,9 @@ def lazy_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     hidden, weight, bias = follow_autocast(hidden, weight, bias)
     if not takes_kernel(hidden, weight, bias):
         return linear(hidden, weight, bias)
-    past.num_made += 1
-    return LazyLinearFunction.apply(hidden, weight, bias, past)
+    logits = LazyLinearFunction.apply(hidden, weight, bias)
+    past.add(logits.memory.inputs.call)
+    return logits
 
 
 # ---- the head ----------------------------------------------------------------------------------------------------
@@ -187,7 +194,7 @@ def replace(module: torch.nn.Module) -> tuple[str, str]:
     if why_not:
         return "", why_not
     module.__class__ = LazyHead
-    return "fullstride.rewriting.LazyHead: logits only if somebody looks", ""
+    return "fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks", ""
 
 
 def put_back(module: torch.nn.Module) -> None:
@@ -205,7 +212,7 @@ def wants_lazy(module: torch.nn.Linear, x: Tensor) -> bool:
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
         return False
     past = _pasts.get(module.weight)
-    return past is None or past.num_computed < 4 or 2 * past.num_computed < past.num_made
+    return past is None or past.num_computed < 3 or 2 * past.num_computed < past.num_made
 
 
 def install() -> Callable[[], None]:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,10 +20,12 @@ from ..ops._tensors import KERNEL_DTYPES
 aten = torch.ops.aten
 
 
-class Call(NamedTuple):
+@dataclass(eq=False)
+class Call:
     """One call of a linear layer, known by its identity."""
 
     needs: tuple[bool, bool, bool]  # whether hidden, weight and bias want a gradient
+    is_computed: bool = False  # whether somebody looked at its logits, or at a copy of them
 
 
 class Inputs:
@@ -228,9 +230,9 @@ _TABLE: list[tuple[Callable[..., Any], list[Any]]] = [
     (Rule(_same), [aten.detach.default, aten.alias.default]),
     (Rule(_same, copies=True), [aten.clone.default, aten._to_copy.default]),
     (Rule(_reshaped), [aten.view.default, aten._reshape_alias.default]),
+    (Rule(_reshaped), [aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims]),
     (Rule(_reshaped, copies=True), [aten._unsafe_view.default]),
     (Rule(_rearranged), [aten.transpose.int, aten.permute.default, aten.unsqueeze.default]),
-    (Rule(_rearranged), [aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims]),
     # Not of gradients: dweight is that of all rows, and a part of them has a part of it that nobody knows.
     (Rule(_rearranged, of=LazyLogits), [aten.slice.Tensor, aten.select.int]),
     (Rule(_padded, copies=True, of=LazyGradient), [aten.slice_backward.default, aten.select_backward.default]),

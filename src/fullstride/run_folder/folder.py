@@ -12,7 +12,6 @@
 
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 
 from .. import durable
 from . import lock
@@ -79,16 +78,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> Path:
         """A small file, whole or not at all whatever happens meanwhile."""
-        target, partial = self.path / name, self.path / f"{name}.partial"
-        try:
-            durable.remove(partial)
-            with durable.naming(target):
-                durable.write(partial, [text.encode()])
-                partial.replace(target)
-        finally:
-            durable.remove(partial)
-        durable.sync_folder(self.path)
-        return target
+        return durable.replace(self.path / name, text.encode(), alone=True)
 
     def close(self) -> None:
         """Lets others train here."""
@@ -99,9 +89,7 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

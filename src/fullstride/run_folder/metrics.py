@@ -10,9 +10,8 @@ and because a plot of `loss` should need no filter. Gradient norms by layer are 
 table with a column a layer is one that nobody reads. The tables are made from the JSON: with the first row of an
 attempt and with each that brings a new column they are written anew, else a line is added.
 
-NaN and infinity are not JSON; they are written as the strings "NaN", "Infinity" and "-Infinity", and read() gives the
-numbers back. null means unknown. A run that was resumed has rows of several attempts, and steps after the last
-checkpoint come again in the next attempt; the files keep all of them, read() the last.
+null means unknown, and rows.py says what becomes of NaN. A run that was resumed has rows of several attempts, and steps
+after the last checkpoint come again in the next attempt; the files keep all of them, read() the last.
 """
 
 import json

@@ -30,14 +30,8 @@ class Table:
         self.close()
         rows = [_flat(row) for row in read_rows(self._source) if row["kind"] == self._kind]
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
-        partial = self._path.with_name(self._path.name + ".partial")
-        try:
-            with durable.naming(self._path), partial.open("w", encoding="utf-8") as file:
-                file.write(_csv_line(self._columns) + "\n")
-                file.writelines(_csv_line([row.get(name) for name in self._columns]) + "\n" for row in rows)
-            partial.replace(self._path)
-        finally:
-            partial.unlink(missing_ok=True)
+        lines: list[list[Any]] = [self._columns, *([row.get(name) for name in self._columns] for row in rows)]
+        durable.replace(self._path, "".join(_csv_line(line) + "\n" for line in lines).encode(), alone=True)
         self._lines = Appender(self._path)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from .characters import Characters
 from .pieces import Pieces
 from .tokenizer import Piece, Tokenizer
 
-__all__ = ["BPE", "FILES", "Characters", "Piece", "Pieces", "Tokenizer", "find", "from_pieces", "load"]
+__all__ = ["BPE", "FILES", "Characters", "Piece", "Pieces", "Tokenizer", "find", "load"]
 
 FILES = (characters.FILE, bpe.FILE, llama2c_file.FILE)
 
@@ -32,10 +32,5 @@ def load(path: Path) -> Tokenizer:
     if found.suffix == ".model":
         return bpe.read(found)
     if found.suffix == ".bin":
-        return from_pieces(llama2c_file.read(found), llama2c_file.BOS, llama2c_file.EOS)
+        return Pieces(llama2c_file.read(found), llama2c_file.BOS, llama2c_file.EOS)
     raise ValueError(f"{found}: expected a tokenizer, a file that ends with .json, .model or .bin")
-
-
-def from_pieces(pieces: list[Piece], bos: int, eos: int) -> Tokenizer:
-    """What tokenizer.bin and GGUF hold."""
-    return Pieces(pieces, bos, eos)

@@ -6,12 +6,12 @@ sentencepiece trains on lines and has no other way to hold one without a symbol 
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .. import durable
-from .decoding import Decoder
+from .decoding import Decoder, Decodes
 from .model_file import unites_by_scores, without_prefix
 from .tokenizer import SPACE, Kind, Piece
 from .words import Words
@@ -22,7 +22,7 @@ _LONGEST_LINE = 10_000  # characters; sentencepiece leaves out lines that it fin
 _PROBE = "\n a  b\n"
 
 
-class BPE:
+class BPE(Decodes):
     def __init__(self, model: bytes, name: str = "the tokenizer") -> None:
         """model: the content of a tokenizer.model; `name` stands in errors."""
         processor = _processor(model, name)
@@ -42,12 +42,6 @@ class BPE:
             return self._words.encode(text, start)
         ids: list[int] = (self._processor if start else self._without_prefix).encode(text)
         return ids
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self._decoder.decode(ids)
-
-    def stream(self) -> Callable[[int], str]:
-        return self._decoder.stream()
 
     def pieces(self) -> list[Piece]:
         p = self._processor

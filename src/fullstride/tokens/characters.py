@@ -6,14 +6,14 @@ No tokens are ever united, so any program that reads Llama's pieces can use it.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import durable
-from .decoding import Decoder
+from .decoding import Decoder, Decodes
 from .tokenizer import NUM_BYTES, NUM_SPECIAL, SPACE, Piece, check_text, special_pieces
 
 FILE = "characters.json"
@@ -21,7 +21,7 @@ _FIRST = NUM_SPECIAL + NUM_BYTES
 _FORMAT = "fullstride characters 1"
 
 
-class Characters:
+class Characters(Decodes):
     bos, eos = 1, 2
 
     def __init__(self, alphabet: Iterable[str]) -> None:
@@ -55,12 +55,6 @@ class Characters:
             parts += [ids[done:place], as_bytes]
             done = place + 1
         return np.concatenate([*parts, ids[done:]])
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self._decoder.decode(ids)
-
-    def stream(self) -> Callable[[int], str]:
-        return self._decoder.stream()
 
     def pieces(self) -> list[Piece]:
         return special_pieces() + [Piece(c.replace(" ", SPACE).encode(), 0.0) for c in self.alphabet]

@@ -41,6 +41,18 @@ class Decoder:
         return feed
 
 
+class Decodes:
+    """What all tokenizers have in common."""
+
+    _decoder: Decoder
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self._decoder.decode(ids)
+
+    def stream(self) -> Callable[[int], str]:
+        return self._decoder.stream()
+
+
 def _text(piece: Piece) -> bytes:
     """What a piece stands for."""
     if piece.kind == "control":

@@ -5,16 +5,15 @@ united, the first of equals, until there are none; a character that is no piece 
 """
 
 import heapq
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from . import llama2c_file
-from .decoding import Decoder
+from .decoding import Decoder, Decodes
 from .tokenizer import SPACE, Piece
 from .words import Words, byte_fallback
 
 
-class Pieces:
+class Pieces(Decodes):
     def __init__(self, pieces: list[Piece], bos: int, eos: int) -> None:
         _check(pieces, bos, eos)
         self.size, self.bos, self.eos = len(pieces), bos, eos
@@ -29,12 +28,6 @@ class Pieces:
 
     def encode(self, text: str, start: bool = True) -> list[int]:
         return self._words.encode(text, start)
-
-    def decode(self, ids: Iterable[int]) -> str:
-        return self._decoder.decode(ids)
-
-    def stream(self) -> Callable[[int], str]:
-        return self._decoder.stream()
 
     def pieces(self) -> list[Piece]:
         return list(self._pieces)

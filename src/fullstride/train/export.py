@@ -1,11 +1,12 @@
 """The weights of a checkpoint as one .safetensors file, or as other programs have the recipe's model."""
 
-import contextlib
+import errno
 import os
 from pathlib import Path
 
 from torch import Tensor
 
+from ..exchange import placing
 from ..recipes import config_files
 from ..run_folder.folder import RunFolder
 from . import evaluation
@@ -24,24 +25,14 @@ def export(run: Path, target: Path, which: str = "best", replace: bool = False) 
     The tensors are those of the model's state_dict(), the weights exact in fp32 whatever they were trained in. The
     config of the run goes into the file's metadata.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
     snapshot = evaluation.find(run, which)
     tensors = _each_alone(snapshot.tensors["model"])
     metadata = {"format": "pt", "step": str(snapshot.step), "config": RunFolder.read(run).config_yaml}
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        save_file(tensors, partial, metadata)
-        partial.chmod(0o666 & ~_umask())  # safetensors makes it readable for its owner alone
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        _put(partial, target, replace)
-    except (OSError, SafetensorError) as error:
-        raise OSError(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with placing.aside(target) as folder:
+        placing.save_tensors(folder / "model", tensors, metadata)
+        if replace and target.is_dir():  # which placing would replace
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        placing.place({folder / "model": target}, replace)
     return snapshot.step, len(tensors), target.stat().st_size
 
 
@@ -53,22 +44,3 @@ def _each_alone(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         alone[name] = tensor.clone() if tensor.data_ptr() in seen else tensor.contiguous()
         seen.add(tensor.data_ptr())
     return alone
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
-
-
-def _put(partial: Path, target: Path, replace: bool) -> None:
-    """Gives the file its name. A link, unlike a renaming, cannot take the place of a file that came meanwhile."""
-    if replace:
-        partial.replace(target)
-        return
-    try:
-        os.link(partial, target)
-    except OSError:  # it is there already, or the file system has no links
-        if target.exists():
-            raise ValueError(f"{target} is there already: give another name, or --force to replace it") from None
-        partial.replace(target)

@@ -38,8 +38,8 @@ def test_a_row_is_measured_against_its_peers_and_the_bandwidth(tiny_stream):
         return run
 
     peers = {"torch": side("torch"), "other": side("other")}
-    row = Row("op", "case", side("ours"), peers, bytes=64, targets={"torch": 1.5}, mix="update")
-    measured = kernels.measure(row, rounds=3, seconds_per_turn=0)
+    row = Row("case", side("ours"), peers, bytes=64, targets={"torch": 1.5}, mix="update")
+    measured = kernels.measure("op", row, rounds=3, seconds_per_turn=0)
     assert calls == {"ours": 4, "torch": 4, "other": 4}
     assert [(peer.name, peer.target) for peer in measured.peers] == [("torch", 1.5), ("other", None)]
     assert measured.gigabytes_per_second == pytest.approx(64 / measured.milliseconds / 1e6)
@@ -48,7 +48,7 @@ def test_a_row_is_measured_against_its_peers_and_the_bandwidth(tiny_stream):
 
 
 def test_a_row_without_bytes_has_no_share():
-    measured = kernels.measure(Row("op", "case", lambda: None, {}), rounds=1, seconds_per_turn=0)
+    measured = kernels.measure("op", Row("case", lambda: None, {}), rounds=1, seconds_per_turn=0)
     assert measured.share_of_bandwidth is measured.gigabytes_per_second is measured.mix is None
 
 
@@ -110,4 +110,4 @@ def test_every_file_of_rows_can_be_loaded(op):
 )
 def test_rows_that_make_no_sense_are_refused(wrong):
     with pytest.raises(AssertionError):
-        Row("op", "case", lambda: None, {"torch": lambda: None}, **wrong)
+        Row("case", lambda: None, {"torch": lambda: None}, **wrong)

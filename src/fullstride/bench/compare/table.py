@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ... import durable
 from ..step import table as step_table
 from ..step.results import Measured, Result, differences
 
@@ -129,10 +130,4 @@ def check_writable(path: Path) -> None:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """The whole file or none."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    durable.replace(path, (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())

@@ -1,5 +1,1 @@
-"""`fullstride bench kernels`. Start reading at benchmark.py.
-
-    row.py, rows/       one line of it; one file an op
-    table.py            the outcome as text and as JSON
-"""
+"""`fullstride bench kernels`. Start reading at benchmark.py."""

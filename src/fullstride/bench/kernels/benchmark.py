@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ...machine import probe
-from ..measure import Spread, interleave
+from ..measure import Goal, Spread, interleave
 from . import rows
 from .row import STREAMING_SHARE, Row
 
@@ -13,17 +13,13 @@ _BANDWIDTH = "bandwidth of the machine"  # the name of its side among those of a
 
 
 @dataclass(frozen=True)
-class Peer:
+class Peer(Goal):
     """What a kernel is measured against, and how many times faster the kernel is."""
 
     name: str
     milliseconds: float
     ratio: Spread
     target: float | None
-
-    @property
-    def met(self) -> bool | None:
-        return None if self.target is None else self.ratio.median >= self.target
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,10 @@ def run(only: Collection[str] = (), rounds: int = 7, heap_kept: bool = False) ->
     for name in rows.ops():
         if not only or name in only:
             for row in importlib.import_module(f"{rows.__name__}.{name}").rows():
-                yield measure(row, rounds, heap_kept=heap_kept)
+                yield measure(name, row, rounds, heap_kept=heap_kept)
 
 
-def measure(row: Row, rounds: int = 7, seconds_per_turn: float = 0.05, heap_kept: bool = True) -> Result:
+def measure(op: str, row: Row, rounds: int = 7, seconds_per_turn: float = 0.05, heap_kept: bool = True) -> Result:
     """The pass that gives the machine's bandwidth takes its turn in every round: load by others meets it too.
 
     Only where the heap is kept is a share held against its target: otherwise the time of a kernel with new results is
@@ -74,7 +70,7 @@ def measure(row: Row, rounds: int = 7, seconds_per_turn: float = 0.05, heap_kept
         rate = row.bytes / ours.median / 1e9
         share = ours.ratio_to(timings[_BANDWIDTH], scale=row.bytes / stream.bytes)
     return Result(
-        op=row.op,
+        op=op,
         case=row.case,
         milliseconds=ours.median * 1e3,
         peers=peers,

@@ -21,7 +21,6 @@ class Row:
     written back in place (machine/probe.py says why they differ).
     """
 
-    op: str
     case: str
     ours: Callable[[], object]
     peers: Mapping[str, Callable[[], object]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .benchmark import Peer, Result
+from .benchmark import Result
 
 LEGEND = """\
 time of one call, median; ratio: how many times faster than the peer, median [lowest..highest] of the rounds;
@@ -14,7 +14,7 @@ GB/s: bytes that must move, and their share of what the machine reaches with the
 def lines(result: Result) -> list[str]:
     """One line for the kernel and its first peer, one more for each other peer."""
     own = f"  {result.case:<56} {result.milliseconds:>9.3f} ms"
-    peers = [_peer(peer) for peer in result.peers] or [""]
+    peers = [peer.against(peer.name) for peer in result.peers] or [""]
     first = f"{own}  {peers[0]:<62} {_bandwidth(result)}".rstrip()
     return [first, *(f"{'':<{len(own)}}  {peer}" for peer in peers[1:])]
 
@@ -25,7 +25,7 @@ def missed(results: list[Result]) -> list[str]:
     for result in results:
         for peer in result.peers:
             if peer.met is False:
-                found.append(f"{result.op}, {result.case}: {_ratio(peer)} {peer.name}, target {peer.target:g}x")
+                found.append(f"{result.op}, {result.case}: {peer.ratio} {peer.name}, target {peer.target:g}x")
         if result.met_share is False and result.share_of_bandwidth:
             share = f"{result.share_of_bandwidth.median:.0%} of {result.mix} bandwidth"
             found.append(f"{result.op}, {result.case}: {share}, target {result.target_share:.0%}")
@@ -41,15 +41,6 @@ def as_json(conditions: Mapping[str, Any], results: list[Result]) -> dict[str, A
         entry["peers"] = [asdict(peer) | {"met": peer.met, "ratio": peer.ratio._asdict()} for peer in result.peers]
         entries.append(entry)
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
-
-
-def _peer(peer: Peer) -> str:
-    target = "" if peer.target is None else f"  target {peer.target:g}x {'met' if peer.met else 'MISSED'}"
-    return f"{_ratio(peer)} {peer.name}{target}"
-
-
-def _ratio(peer: Peer) -> str:
-    return f"{peer.ratio.median:.2f}x [{peer.ratio.lowest:.2f}..{peer.ratio.highest:.2f}]"
 
 
 def _bandwidth(result: Result) -> str:

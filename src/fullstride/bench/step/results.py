@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..measure import Spread, Timing
+from ..measure import Goal, Spread, Timing
 from .cases import STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
 from .process import Side
 
@@ -28,7 +28,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class Ratio(Goal):
     """How many times faster one of ours is than a peer."""
 
     ours: str
@@ -36,10 +36,6 @@ class Ratio:
     peer_side: str  # the name of the peer's side: stock at its best may be the default
     ratio: Spread
     target: float | None
-
-    @property
-    def met(self) -> bool | None:
-        return None if self.target is None else self.ratio.median >= self.target
 
 
 @dataclass(frozen=True)

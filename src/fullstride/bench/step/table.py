@@ -106,10 +106,8 @@ def _number(value: float) -> str:
 
 
 def _ratio(ratio: Ratio) -> str:
-    spread = ratio.ratio
-    target = "" if ratio.target is None else f"  target {ratio.target:g}x {'met' if ratio.met else 'MISSED'}"
-    peer = f"{ratio.peer} (as it comes)" if (ratio.peer, ratio.peer_side) == (STOCK_BEST, STOCK_DEFAULT) else ratio.peer
-    return f"{spread.median:.2f}x [{spread.lowest:.2f}..{spread.highest:.2f}] {peer}{target}"
+    as_it_comes = (ratio.peer, ratio.peer_side) == (STOCK_BEST, STOCK_DEFAULT)
+    return ratio.against(f"{ratio.peer} (as it comes)" if as_it_comes else ratio.peer)
 
 
 def _memory(memory: Memory) -> list[str]:

@@ -72,7 +72,7 @@ def write(path: Path, files: dict[str, Content], kind: str, step: int, poll: Pol
     sums = {name: durable.write(path / name, content.pieces(), poll) for name, content in files.items()}
     manifest = {"format": FORMAT, "kind": kind, "step": step, "files": {name: s._asdict() for name, s in sums.items()}}
     durable.write(path / MANIFEST, [_seal(manifest)])
-    durable.sync_folder(path)
+    durable.sync(path)
 
 
 class _Document:

@@ -66,7 +66,7 @@ class Store:
     def _make_folder(self) -> None:
         if not self.folder.is_dir():
             self.folder.mkdir(parents=True)
-            durable.sync_folder(self.folder.parent)
+            durable.sync(self.folder.parent)
 
     def _check_space(self, files: dict[str, Content]) -> None:
         need = sum(content.size + _BLOCK for content in files.values()) + 2 * _BLOCK
@@ -84,7 +84,7 @@ class Store:
             if target.exists():
                 os.rename(target, aside)  # no directory can be renamed over another; _paths() knows of both
             os.rename(partial, target)
-            durable.sync_folder(self.folder)
+            durable.sync(self.folder)
         except BaseException:
             if aside.exists() and not target.exists():
                 os.rename(aside, target)

@@ -50,7 +50,7 @@ class Layout:
         end = 0
         for name in names:
             tensor, begin = kept[name], end
-            end = begin + num_bytes(tensor)
+            end = begin + tensor.nbytes
             header[name] = {
                 "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end],
             }  # fmt: skip
@@ -112,10 +112,6 @@ def identity(tensor: Tensor) -> tuple[Any, ...] | None:
     if not tensor.numel():
         return None
     return tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj()
-
-
-def num_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _without_aliases(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:

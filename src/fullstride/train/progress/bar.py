@@ -17,7 +17,6 @@ from .forecast import Forecast
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.live import Live
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +33,8 @@ class Progress:
         self._evaluation = ""
         self._begin = monotonic()
         self._stack = contextlib.ExitStack()
-        self._live = self._draw() if terminal.has_bar() and not quiet else None
+        if terminal.has_bar() and not quiet:
+            self._draw()
 
     def step(self, step: int) -> None:
         """A step is done: the bar moves on before the next row. Costs nothing."""
@@ -53,10 +53,9 @@ class Progress:
 
     def close(self) -> None:
         """The bar stays on the screen as it is now, and the cursor comes back."""
-        self._live = None
         self._stack.close()
 
-    def _draw(self) -> "Live":
+    def _draw(self) -> None:
         from rich.live import Live
 
         console = self._stack.enter_context(terminal.draw_on())
@@ -66,7 +65,6 @@ class Progress:
         )  # fmt: skip
         self._stack.enter_context(live)
         live.refresh()
-        return live
 
     def _bar(self) -> "RenderableType":
         from rich.console import Group

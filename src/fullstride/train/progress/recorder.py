@@ -19,7 +19,7 @@ from ...run_folder.metrics import Metrics, last_attempt
 from ..state import State
 from .bar import Progress
 from .clock import Clock
-from .layer_norms import layer_norms
+from .layer_gradients import layer_norms
 
 logger = logging.getLogger(__name__)
 

@@ -53,7 +53,6 @@ def kernel_rows(shapes: list[tuple[int, ...]]) -> Iterator[Row]:
             peers["torch default"] = torch_step(weights, gradients)
             targets["torch default"] = 5.0
         yield Row(
-            op="adam",
             case=f"AdamW {weight_format} weights, {state_format} states, {millions(weights)}",
             ours=kernel_step(weights, gradients, weight_format, state_format),
             peers=peers,
@@ -87,7 +86,6 @@ def step_rows(model: str, shapes: list[tuple[int, ...]]) -> Iterator[Row]:
             # a clipped step reads the gradients once more
             read = 0 if clip is None else 4 if weight_format == "fp32" else 2
             yield Row(
-                op="adam",
                 case=f"step(){clipped}: {model}, {weight_format} weights, {state_format} states, {millions(weights)}",
                 ours=our_step(weights, gradients, weight_format, state_format, clip),
                 peers={peer: stock},

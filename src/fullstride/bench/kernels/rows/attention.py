@@ -39,7 +39,6 @@ def _row(
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=is_causal)
 
     return Row(
-        op="attention",
         case=f"{case} forward+backward {batch} x {HEADS} x {length} x {DIM}",
         ours=forward_backward(ours, q, k, v, gradient=gradient),
         peers={"torch": forward_backward(torchs, q, k, v, gradient=gradient)},

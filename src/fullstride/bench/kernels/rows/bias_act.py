@@ -18,7 +18,6 @@ def rows() -> Iterator[Row]:
         bias = torch.randn(4096).to(dtype).requires_grad_()
         peer = forward_backward(lambda x, b, a=activation: activate(x + b, a), x, bias, gradient=gradient)
         yield Row(
-            op="bias_act",
             case=f"{activation} forward+backward {name} 8192 x 4096",
             ours=forward_backward(lambda x, b, a=activation: bias_act(x, b, a), x, bias, gradient=gradient),
             peers={"torch": peer},

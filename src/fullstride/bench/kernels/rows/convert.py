@@ -29,6 +29,4 @@ def rows() -> Iterator[Row]:
 
 def _row(case: str, ours: Callable[[], object], peer: Callable[[], Tensor | tuple[Tensor, ...]], bytes: int) -> Row:
     """`bytes` an element, read and written."""
-    return Row(
-        op="convert", case=f"{case}, 16 million", ours=ours, peers={"torch": peer}, bytes=bytes * NUMEL, streaming=True
-    )
+    return Row(case=f"{case}, 16 million", ours=ours, peers={"torch": peer}, bytes=bytes * NUMEL, streaming=True)

@@ -20,7 +20,6 @@ def rows() -> Iterator[Row]:
         logits = torch.randn(num_rows, classes).to(dtype).requires_grad_()
         target = torch.randint(0, classes, (num_rows,))
         yield Row(
-            op="cross_entropy",
             case=f"forward+backward {name} {num_rows} x {classes}",
             ours=forward_backward(lambda x, t=target: cross_entropy(x, t), logits),
             peers={"torch": forward_backward(lambda x, t=target: F.cross_entropy(x, t), logits)},
@@ -30,7 +29,6 @@ def rows() -> Iterator[Row]:
     num_rows, classes = 2048, 32000
     plain, target = torch.randn(num_rows, classes).bfloat16(), torch.randint(0, classes, (num_rows,))
     yield Row(
-        op="cross_entropy",
         case=f"forward bf16 {num_rows} x {classes}",
         ours=lambda: cross_entropy(plain, target),
         peers={"torch": lambda: F.cross_entropy(plain, target)},

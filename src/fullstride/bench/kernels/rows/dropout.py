@@ -12,7 +12,6 @@ def rows() -> Iterator[Row]:
         x, gradient = torch.randn(2, 16384, 1024).to(dtype)
         x.requires_grad_()
         yield Row(
-            op="dropout",
             case=f"p = 0.1 forward+backward {name} 16384 x 1024",
             ours=forward_backward(lambda x: dropout(x, 0.1), x, gradient=gradient),
             peers={"torch": forward_backward(lambda x: F.dropout(x, 0.1), x, gradient=gradient)},

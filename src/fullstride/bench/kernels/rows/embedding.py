@@ -16,7 +16,6 @@ def rows() -> Iterator[Row]:
         gradient = torch.randn(tokens, dim).to(dtype)
         for indices, spread in [(uniform, "uniform"), (skewed, "90 % one token")]:
             yield Row(
-                op="embedding",
                 case=f"forward+backward {name} {spread} 8192 of 32000 x 768",
                 ours=forward_backward(lambda w, i=indices: embedding(i, w), weight, gradient=gradient),
                 peers={"torch": forward_backward(lambda w, i=indices: F.embedding(i, w), weight, gradient=gradient)},

@@ -24,7 +24,6 @@ def _products(num_rows: int, cols: int, out: int, dtype: torch.dtype) -> Iterato
     for name, a, b in (("x W^T", x, weight.t()), ("g W", g, weight), ("g^T x", g.t(), x)):
         result = x.new_empty(a.shape[0], b.shape[1])
         yield Row(
-            op="gemm",
             case=f"{name} {'fp32' if dtype is torch.float32 else 'bf16'} {num_rows} x {cols} x {out}",
             ours=partial(gemm, a, b, result),
             peers=_peers(a, b, result),

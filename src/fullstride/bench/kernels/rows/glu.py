@@ -19,7 +19,6 @@ def rows() -> Iterator[Row]:
         up.requires_grad_()
         targets = {} if target is None else {"torch": target}
         yield Row(
-            op="glu",
             case=f"{unit} forward+backward {name} 8192 x 2816",
             ours=forward_backward(lambda g, u, a=activation: glu(g, u, a), gate, up, gradient=gradient),
             peers={
@@ -37,7 +36,6 @@ def rows() -> Iterator[Row]:
             return activate(g, activation) * u
 
         yield Row(
-            op="glu",
             case=f"{unit} of halves forward+backward {name} 8192 x 2816",
             ours=forward_backward(lambda x, a=activation: glu(x, None, a), x, gradient=gradient),
             peers={"torch": forward_backward(composition, x, gradient=gradient)},

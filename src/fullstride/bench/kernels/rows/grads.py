@@ -15,7 +15,6 @@ def rows() -> Iterator[Row]:
         tensors = [torch.randn(shape).to(dtype) for shape in SHAPES]
         numel, size = sum(t.numel() for t in tensors), dtype.itemsize
         yield Row(
-            op="grads",
             case=f"norm and finite check {name}, list of 8",
             ours=partial(grad_norm, tensors),
             peers={"torch": partial(torch.nn.utils.get_total_norm, tensors, error_if_nonfinite=True)},
@@ -24,7 +23,6 @@ def rows() -> Iterator[Row]:
             streaming=True,
         )
         yield Row(
-            op="grads",
             case=f"accumulate {name} into fp32, list of 8",
             ours=partial(accumulate_, targets, tensors, 0.5),
             peers={"torch": partial(accumulate_reference_, targets, tensors, 0.5)},
@@ -33,7 +31,6 @@ def rows() -> Iterator[Row]:
             streaming=True,
         )
         yield Row(
-            op="grads",
             case=f"scale {name}, list of 8",
             ours=partial(scale_, tensors, 1.0),
             peers={"torch": partial(torch._foreach_mul_, tensors, 1.0)},

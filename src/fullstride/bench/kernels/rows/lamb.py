@@ -47,7 +47,6 @@ def rows() -> Iterator[Row]:
         slots = [make_slot(w.clone(), weight_format, state_format, stream=i) for i, w in enumerate(weights)]
         grads = [g.to(dtype) for g in gradients]
         yield Row(
-            op="lamb",
             case=f"weights {weight_format}, states {state_format}, {numel / 1e6:.0f}M parameters",
             ours=partial(lamb_step, ParamList(slots), grads, [LAMBGroup()]),
             peers={"plain torch": plain_lamb([w.clone() for w in weights], gradients)},

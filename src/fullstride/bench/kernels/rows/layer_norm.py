@@ -13,7 +13,6 @@ def rows() -> Iterator[Row]:
         x.requires_grad_()
         weight, bias = (torch.randn(1024).to(dtype).requires_grad_() for _ in range(2))
         yield Row(
-            op="layer_norm",
             case=f"forward+backward {name} 16384 x 1024",
             ours=forward_backward(layer_norm, x, weight, bias, gradient=gradient),
             peers={

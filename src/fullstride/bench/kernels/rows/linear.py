@@ -19,7 +19,6 @@ def _row(num_rows: int, cols: int, out: int, activation: str, name: str) -> Row:
     x, weight, bias = torch.randn(num_rows, cols), torch.randn(out, cols) / cols**0.5, torch.randn(out)
     inputs, gradient = [t.requires_grad_() for t in (x, weight, bias)], torch.randn(num_rows, out)
     return Row(
-        op="linear",
         case=f"{activation} by {name}, forward+backward fp32 {num_rows} x {cols} x {out}",
         ours=_with_backend(name, forward_backward(_layer(linear, activation), *inputs, gradient=gradient)),
         peers={"torch": forward_backward(_layer(linear_reference, activation), *inputs, gradient=gradient)},

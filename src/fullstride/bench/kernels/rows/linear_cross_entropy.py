@@ -33,7 +33,6 @@ def rows() -> Iterator[Row]:
 
         name = "bf16" if dtype == torch.bfloat16 else "fp32"
         yield Row(
-            op="linear_cross_entropy",
             case=f"forward+backward {name} {num_rows} x {features} x {classes}, {ignored:.0%} ignored",
             ours=forward_backward(lambda x, w, t=target: linear_cross_entropy(x, w, t), hidden, weight),
             peers={

@@ -13,7 +13,6 @@ def rows() -> Iterator[Row]:
         x.requires_grad_()
         weight = torch.randn(1024).to(dtype).requires_grad_()
         yield Row(
-            op="rms_norm",
             case=f"forward+backward {name} 16384 x 1024",
             ours=forward_backward(rms_norm, x, weight, gradient=gradient),
             peers={"torch": forward_backward(lambda x, w: F.rms_norm(x, w.shape, w), x, weight, gradient=gradient)},

@@ -32,7 +32,6 @@ def rows() -> Iterator[Row]:
         wide_cos, wide_sin = (torch.cat((table, table), dim=-1)[:, None].to(dtype) for table in (cos, sin))
         peer = forward_backward(lambda x, c=wide_cos, s=wide_sin: composition(x, c, s), x, gradient=gradient)
         yield Row(
-            op="rope",
             case=f"half-split forward+backward {name} 4 x 2048 x 16 x 128",
             ours=forward_backward(lambda x: rope(x, cos, sin), x, gradient=gradient),
             peers={"torch": peer},
@@ -42,7 +41,6 @@ def rows() -> Iterator[Row]:
         )
         turns = torch.complex(cos, sin)
         yield Row(
-            op="rope",
             case=f"interleaved forward+backward {name} 4 x 2048 x 16 x 128",
             ours=forward_backward(lambda x: rope(x, cos, sin, interleaved=True), x, gradient=gradient),
             peers={"torch": forward_backward(lambda x, t=turns: composition_interleaved(x, t), x, gradient=gradient)},

@@ -28,7 +28,6 @@ def rows() -> Iterator[Row]:
         slots = [make_slot(w.clone(), weight_format, state_format, ("m",), stream=i) for i, w in enumerate(weights)]
         grads = [g.to(dtype) for g in gradients]
         yield Row(
-            op="sgd",
             case=f"momentum, weights {weight_format}, states {state_format}, {numel / 1e6:.0f}M parameters",
             ours=partial(sgd_step, ParamList(slots), grads, [SGDGroup(momentum=0.9)]),
             peers={

@@ -12,7 +12,6 @@ def rows() -> Iterator[Row]:
         x, gradient = torch.randn(2, 32768, 1024).to(dtype)
         x.requires_grad_()
         yield Row(
-            op="softmax",
             case=f"forward+backward {name} 32768 x 1024",
             ours=forward_backward(softmax, x, gradient=gradient),
             peers={"torch": forward_backward(lambda x: torch.softmax(x, dim=-1), x, gradient=gradient)},
@@ -26,7 +25,6 @@ def rows() -> Iterator[Row]:
         return torch.softmax(x * 0.125 + mask, dim=-1)
 
     yield Row(
-        op="softmax",
         case="causal, scaled forward+backward bf16 96 x 512 x 512",
         ours=forward_backward(lambda x: softmax(x, 0.125, causal_offset=0), scores, gradient=gradient),
         peers={"torch": forward_backward(composition, scores, gradient=gradient)},

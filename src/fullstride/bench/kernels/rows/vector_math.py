@@ -15,7 +15,6 @@ def rows() -> Iterator[Row]:
         x = (torch.rand(NUMEL) * 8 + 0.01).to(dtype)
         for name in NAMES:
             yield Row(
-                op="vector_math",
                 case=f"{name} {label}, 16 million",
                 ours=partial(getattr(vector_math, name), x),
                 peers={"torch": partial(getattr(torch, name), x)},
@@ -24,7 +23,6 @@ def rows() -> Iterator[Row]:
             )
         leaf, gradient = x.requires_grad_(), torch.ones_like(x)
         yield Row(
-            op="vector_math",
             case=f"tanh forward+backward {label}, 16 million",
             ours=forward_backward(vector_math.tanh, leaf, gradient=gradient),
             peers={"torch": forward_backward(torch.tanh, leaf, gradient=gradient)},
