@@ -20,7 +20,7 @@ from torch import Tensor
 import fullstride
 from fullstride.bench.conditions import as_text, conditions
 from fullstride.bench.step import models as step_models
-from fullstride.machine import memory, probe
+from fullstride.machine import memory, streams
 from fullstride.train.checkpoints.flat_state import flatten
 from fullstride.train.checkpoints.saver import Saver
 from fullstride.train.checkpoints.store import Snapshot, Store
@@ -115,7 +115,7 @@ def report(
     line("collecting the state", collects, "ms", 1e3)
     line("copying it", copies, "ms", 1e3)
     rate = 2 * size / min(copies) / 1e9
-    print(f"{'read and written at best':<30} {rate:8.1f} GB/s; this machine's rate {probe.bandwidth('write'):.1f}")
+    print(f"{'read and written at best':<30} {rate:8.1f} GB/s; this machine's rate {streams.bandwidth('write'):.1f}")
     print(f"{'collecting and copying, first':<30} {first * 1e3:8.1f} ms")
     line("until it is saved, in training", durations, "s ")
     line("a step alone", alone, "ms", 1e3)

@@ -6,7 +6,7 @@ The prepared model is trained under torch's profiler, with every kernel of ours 
 operation belongs to one part by its own time, without that of operations inside it; what is left of the step is named
 "Python, autograd, allocation", so the parts are all of it. What the machine needs: the operations of products and of
 attention at the best rate that products of this precision reach here, or the bytes that a part cannot do without at
-the bandwidth of the memory (fullstride.machine.probe). Tensors that are still in a cache can be faster than that.
+the bandwidth of the memory (fullstride.machine.streams). Tensors that are still in a cache can be faster than that.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from fullstride.backends import choosing, square_products
 from fullstride.bench import conditions
 from fullstride.bench.step import models as step_models
 from fullstride.cli.arguments import positive
-from fullstride.machine import probe
+from fullstride.machine import streams
 
 PRODUCTS, ATTENTION, OPTIMIZER = "products", "attention", "AdamW, clipping"
 NORM, ROPE, GLU, LOSS, EMBEDDING = "RMSNorm, residual sums", "RoPE", "SwiGLU", "loss", "embedding"
@@ -182,7 +182,7 @@ def main() -> None:
     # Of square products, and of those of a linear layer as Fullstride computes them: the better one.
     square, linear = square_products.rates(), choosing.choose(precision).peak(precision)
     gflops = max([rate for name, rate in square.items() if name.startswith(precision)] + [linear])
-    bandwidths = {mix: probe.bandwidth(mix) for mix in ("write", "update")}
+    bandwidths = {mix: streams.bandwidth(mix) for mix in ("write", "update")}
     num_weights = sum(parameter.numel() for parameter in model.parameters())
     amounts = needs(shape, workload.num_units, options.length, num_weights, item=2 if precision == "bf16" else 4)
     needed = seconds_needed(amounts, gflops, bandwidths)

@@ -14,7 +14,7 @@ collect() gives, all sizes in bytes:
     products    precision that "auto" takes, reason, backends, rates, verdicts, notes (see backends/choosing.py); null
                 when not measured yet
     onednn      what limits it, and why; empty when nothing does
-    measured    gflops (by precision), gigabytes_per_second (by mix: see machine/probe.py); absent when not asked for
+    measured    gflops (by precision), gigabytes_per_second (by mix: see machine/streams.py); absent when not asked for
 """
 
 import os
@@ -28,7 +28,7 @@ import torch
 from . import __version__, _native, _source
 from .backends import choosing, square_products
 from .backends.trials import verdicts
-from .machine import cpu, memory, onednn, probe
+from .machine import cpu, memory, onednn, streams
 from .machine.memory import as_size
 
 
@@ -66,7 +66,7 @@ def collect(measure: bool = True) -> dict[str, Any]:
     if measure:
         facts["measured"] = {
             "gflops": square_products.rates(),
-            "gigabytes_per_second": {mix: probe.bandwidth(mix) for mix in probe.MIXES},
+            "gigabytes_per_second": {mix: streams.bandwidth(mix) for mix in streams.MIXES},
         }
     return facts
 

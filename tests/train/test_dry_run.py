@@ -6,7 +6,7 @@ from torch import nn
 
 from fullstride import recipes
 from fullstride.backends import choosing
-from fullstride.machine import probe
+from fullstride.machine import streams
 from fullstride.recipes.config import Checkpoints, Evaluation, Optimizer
 from fullstride.train import dry_run
 
@@ -21,7 +21,7 @@ def rates(monkeypatch):
         return choosing.Choice(precision, "why", {}, rates)
 
     monkeypatch.setattr(choosing, "choose", choose)
-    monkeypatch.setattr(probe, "bandwidth", lambda mix, seconds: 10.0)
+    monkeypatch.setattr(streams, "bandwidth", lambda mix, seconds: 10.0)
 
 
 def config(hidden=(30, 20), **changes):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..machine.probe import best_time
+from ..machine.streams import best_time
 from . import choosing
 from .trials.verdicts import FINE, operation_name, product_name
 

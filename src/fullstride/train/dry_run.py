@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backends import choosing, square_products
-from ..machine import memory, probe, threads
+from ..machine import memory, streams, threads
 from ..recipes.config import Config
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def estimate(config: Config) -> Estimate:
     flops, rate = task.flops(model), (choice.gflops(choice.precision) or square_products.rates()["fp32"]) * 1e9
     samples = config.micro_batch * config.accumulate
     passed = sizes["gradients"] + 2 * (sizes["parameters"] + sizes["optimizer"])
-    step_seconds = flops * samples / rate + passed / (probe.bandwidth("update", 0.1) * 1e9)
+    step_seconds = flops * samples / rate + passed / (streams.bandwidth("update", 0.1) * 1e9)
     evaluations = config.steps // config.evaluation.every + 1 if config.evaluation.every else 1
     evaluating = evaluations * len(task.valid_data) * flops / 3 / rate  # forward is a third
     return Estimate(

@@ -9,14 +9,14 @@ from fullstride.bench.kernels import rows, table
 from fullstride.bench.kernels.benchmark import Peer, Result
 from fullstride.bench.kernels.row import Row, forward_backward
 from fullstride.bench.measure import Spread
-from fullstride.machine import probe
+from fullstride.machine import streams
 
 
 @pytest.fixture
 def tiny_stream(monkeypatch):
     """A machine whose bandwidth is that of copying a few bytes: quick, and of no meaning."""
     a, b = torch.ones(2, 16)
-    monkeypatch.setattr(probe, "stream", lambda mix: probe.Stream(lambda: a.copy_(b), bytes=128))
+    monkeypatch.setattr(streams, "stream", lambda mix: streams.Stream(lambda: a.copy_(b), bytes=128))
 
 
 def result(ratio=2.0, target=None, share=None, target_share=None):

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ...machine import probe
+from ...machine import streams
 from ..measure import Goal, Spread, interleave
 from . import rows
 from .row import STREAMING_SHARE, Row
@@ -56,7 +56,7 @@ def measure(op: str, row: Row, rounds: int = 7, seconds_per_turn: float = 0.05, 
     mostly that of the page faults.
     """
     sides = {"ours": row.ours, **row.peers}
-    stream = probe.stream(row.mix) if row.bytes else None
+    stream = streams.stream(row.mix) if row.bytes else None
     if stream:
         sides[_BANDWIDTH] = stream.run
     timings = interleave(sides, rounds, seconds_per_turn)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ...machine.probe import MIXES
+from ...machine.streams import MIXES
 
 STREAMING_SHARE = 0.85
 
@@ -18,7 +18,7 @@ class Row:
     `bytes` is what the algorithm must move between memory and the cores, each input and output once: with the time
     it gives the share of the machine's bandwidth. None for kernels that do not stream. `mix` says which bandwidth:
     "read" for reductions, "write" where the results go into other arrays, "update" where most of what is read is
-    written back in place (machine/probe.py says why they differ).
+    written back in place (machine/streams.py says why they differ).
     """
 
     case: str
