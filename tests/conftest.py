@@ -95,3 +95,12 @@ def _nothing_prepared():
     """Each test begins in a process without prepared models; what it prepared and did not restore ends with it."""
     with runtime.fresh():
         yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef):
+    """A fixture that several tests share, such as a trained run, leaves nothing prepared behind it either."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with runtime.fresh():
+        return (yield)
