@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fullstride.bench import conditions
-from fullstride.bench.step.cases import CASES, Case
+from fullstride.bench.measure import Timing
+from fullstride.bench.step.cases import Case
 from fullstride.bench.step.process import Side
 from fullstride.bench.step.stock import WARM_UP
 from fullstride.rewriting import MECHANISMS
 
-MODELS = {"mlp": CASES[0], "llama": CASES[2], "bert": CASES[4], "gpt2": Case("gpt2")}
+MODELS = {"mlp": Case("mlp"), "llama": Case("llama", batch="4 x 256"), "bert": Case("bert"), "gpt2": Case("gpt2")}
 _TURN = 2.0  # seconds of steps of a side in a round, at least
 
 
@@ -36,13 +37,12 @@ def measure(case: Case, mechanism: str, rounds: int) -> dict[str, Any]:
         for side in sides:
             side.run(WARM_UP)
         steps = max(1, round(_TURN / _seconds(sides[0], 1)))
-        times = [[_seconds(side, steps) for side in sides] for _ in range(rounds)]
-    ratios = [less / full for full, less in times]
+        rows = [[_seconds(side, steps) for side in sides] for _ in range(rounds)]
+    full, less = (Timing(seconds) for seconds in zip(*rows, strict=True))
     return {
         "model": case.title, "mechanism": mechanism, "precision": sides[0].facts["precision"],
         "steps_a_round": steps, "rounds": rounds,
-        "all_ms": _spread([1000 * full for full, _ in times]),
-        "without_ms": _spread([1000 * less for _, less in times]), "gain": _spread(ratios),
+        "all_ms": _milliseconds(full), "without_ms": _milliseconds(less), "gain": full.ratio_to(less)._asdict(),
         "largest_loss_difference": max(
             abs(a - b) / abs(a) for a, b in zip(sides[0].losses, sides[1].losses, strict=False)
         ),
@@ -55,8 +55,8 @@ def _seconds(side: Side, steps: int) -> float:
     return seconds
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
+def _milliseconds(side: Timing) -> dict[str, float]:
+    return {"median": 1000 * side.median, "lowest": 1000 * min(side.seconds), "highest": 1000 * max(side.seconds)}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
