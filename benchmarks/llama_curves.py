@@ -148,7 +148,7 @@ def run(config: "Config", options: argparse.Namespace) -> dict[str, Any]:
             for kind, name, settings in wanted:
                 runners.append(Runner(kind, Side(name, case.config(**settings))))
                 stack.callback(runners[-1].side.close)
-            _take_turns(runners, folder, config.steps, options, content, merged)
+            _take_turns(runners, folder, config.task().length(config).steps, options, content, merged)
     elif options.json:
         compare_table.write(options.json, content)
     return content

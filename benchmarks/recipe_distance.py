@@ -23,7 +23,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40)
     options = parser.parse_args()
     config = get("mlp-mnist")()
-    task, schedule = config.task(), build_schedule(config)
+    task = config.task()
+    schedule = build_schedule(config, task.length(config))
     order = Order(len(task.train_data), config.micro_batch, config.seed)
     assert config.clip is not None
 

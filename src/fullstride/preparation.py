@@ -100,6 +100,7 @@ def prepare(
     clip: float | None = None,
     skip_nonfinite: bool | None = None,
     overlap_weight_grads: bool = False,
+    loss_scaler: LossScaler | None = None,
     threads: int | None = None,
     without: Collection[str] = (),
 ) -> tuple[Any, Any]:
@@ -112,6 +113,7 @@ def prepare(
     skip_nonfinite: a step with NaN or infinity in a gradient is skipped and counted: with None where clip or a loss
         scale reads the gradients anyway, with True always, at the price of that read; torch never does.
     overlap_weight_grads: computes weight gradients beside input gradients where that was measured to pay.
+    loss_scaler: in fp16, instead of one that starts at 1024, doubles after 2000 good steps and halves on overflow.
     threads: instead of the number of usable cores.
     without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
     """
@@ -131,7 +133,7 @@ def prepare(
             setting = prepared_forward.Setting(_DTYPES[choice.precision], answers="function_mode" not in left_out)
             lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
             if fast_optimizer is not None:
-                _connect(fast_optimizer, lows, setting)
+                _connect(fast_optimizer, lows, setting, loss_scaler)
             _wrap_forwards(inner, setting)
             inner.__dict__["_preparation"] = record = Preparation(
                 choice.precision, choice.reason, outcomes, len(lows), len(list(inner.parameters())), overlap,
@@ -305,13 +307,18 @@ def _overlap(process: Runtime, wished: bool) -> str:
     return f"{'on' if process.overlaps else 'off'}: a chain of small layers was measured {ratio:.2f}x as fast with it"
 
 
-def _connect(optimizer: Any, lows: dict[nn.Parameter, torch.Tensor], setting: prepared_forward.Setting) -> None:
+def _connect(
+    optimizer: Any,
+    lows: dict[nn.Parameter, torch.Tensor],
+    setting: prepared_forward.Setting,
+    scaler: LossScaler | None,
+) -> None:
     """The optimizer gets the lower halves of split weights, and in fp16 the loss scale."""
     stepped = {p for group in optimizer.param_groups for p in group["params"]}
     optimizer.use_split({p: lo for p, lo in lows.items() if p in stepped})
     optimizer.keep_for_later({p: lo for p, lo in lows.items() if p not in stepped})
     if setting.dtype is torch.float16:
-        setting.scaler = optimizer.scaler = LossScaler()
+        setting.scaler = optimizer.scaler = scaler or LossScaler()
 
 
 def _wrap_forwards(model: nn.Module, setting: prepared_forward.Setting) -> None:

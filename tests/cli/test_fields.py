@@ -116,13 +116,13 @@ def test_an_option_like_no_other_points_to_the_help():
     ("words", "line"),
     [
         (["--optimizer.lr", "fast"], "--optimizer.lr: expected a number, got fast"),
-        (["--steps", "1.5"], "--steps: expected a whole number, got 1.5"),
-        (["--steps"], "--steps: expected a whole number, got nothing"),
+        (["--steps", "1.5"], "--steps: expected a whole number or None, got 1.5"),
+        (["--steps"], "--steps: expected a whole number or None, got nothing"),
         (["--model.hidden"], "--model.hidden: expected a list of values, each a whole number, got nothing"),
-        (["--steps", "5", "6"], "--steps: expected a whole number, got 5 6"),
+        (["--steps", "5", "6"], "--steps: expected a whole number or None, got 5 6"),
         (["--precision", "bf17"], "--precision: expected one of auto, fp32, bf16, fp16, got bf17"),
         (["--clip", "off"], "--clip: expected a number or None, got off"),
-        (["--seed", "1", "--steps", "x"], "--steps: expected a whole number, got x"),
+        (["--seed", "1", "--steps", "x"], "--steps: expected a whole number or None, got x"),
         (["word"], "expected options such as --steps 200, got 'word'"),
     ],
 )

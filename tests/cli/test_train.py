@@ -104,7 +104,7 @@ def test_recipes_are_listed_one_a_line(capsys):
     [
         (["mpl"], "unknown recipe 'mpl'; did you mean 'mlp'?"),
         (["mlp", "--optimizer.lrr", "1"], "unknown option --optimizer.lrr; did you mean --optimizer.lr?"),
-        (["mlp", "--steps", "many"], "--steps: expected a whole number, got many"),
+        (["mlp", "--steps", "many"], "--steps: expected a whole number or None, got many"),
         (["--steps", "5"], "expected a recipe before --steps, as in `fullstride train mlp --steps ...`"),
         (["--config", "none.yaml"], "cannot read none.yaml: No such file or directory; give a YAML file with a line"
                                     " 'recipe: ...'"),

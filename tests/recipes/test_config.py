@@ -9,6 +9,9 @@ from fullstride.recipes.config import Config, Optimizer
 
 from ..train.runs import small
 
+SHARE = "expected a share below 1, or a whole number of steps"
+EVERY = 'expected 0 or more steps, or text like "5 epochs"'
+
 
 @pytest.mark.parametrize("name", recipes.NAMES)
 def test_a_recipe_as_yaml_and_back_is_the_same(name):
@@ -30,9 +33,9 @@ def test_a_file_needs_only_the_recipe_and_what_differs():
         ("recipe: mlp\nstepz: 3", "unknown field 'stepz'; did you mean 'steps'?"),
         ("recipe: mlp\noptimizer:\n  learning: 3", "unknown field 'optimizer.learning'; there are optimizer.name"),
         ("recipe: mlp\noptimizer:\n  lrr: 3", "unknown field 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
-        ("recipe: mlp\nsteps: many", "steps: expected a whole number, got 'many'"),
-        ("recipe: mlp\nsteps: 1.5", "steps: expected a whole number, got 1.5"),
-        ("recipe: mlp\nsteps: true", "steps: expected a whole number, got True"),
+        ("recipe: mlp\nsteps: many", "steps: expected a whole number or null, got 'many'"),
+        ("recipe: mlp\nsteps: 1.5", "steps: expected a whole number or null, got 1.5"),
+        ("recipe: mlp\nsteps: true", "steps: expected a whole number or null, got True"),
         ("recipe: mlp\nsteps: -1", "steps: expected 1 or more, got -1"),
         ("recipe: mlp\noptimizer: 3", "optimizer: expected its fields, such as 'name: adamw', got 3"),
         ("recipe: mlp\nprecision: half", "precision: expected one of auto, fp32, bf16, fp16, got 'half'"),
@@ -84,7 +87,19 @@ def test_a_missing_file_says_what_was_expected(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schedule": {"warmup": 12}}, "schedule.warmup: expected a share of the steps, from 0 to below 1, got 12.0"),
+        ({"schedule": {"warmup": 1.5}}, f"schedule.warmup: {SHARE}, got 1.5"),
+        ({"schedule": {"over": 0}}, "schedule.over: expected more than 0, or None, got 0"),
+        ({"schedule": {"decay": 0}}, "schedule.decay: expected more than 0, got 0"),
+        ({"epochs": 0}, "epochs: expected more than 0, got 0"),
+        ({"epochs": 2, "steps": 9}, "steps: expected a number of steps, or of epochs, got both"),
+        ({"steps": None}, "steps: expected a number of steps, or of epochs, got neither"),
+        ({"evaluation": {"every": "often"}}, f"evaluation.every: {EVERY}, got often"),
+        ({"checkpoints": {"every": "0 epochs"}}, f"checkpoints.every: {EVERY}, got 0 epochs"),
+        ({"logging": {"every": 0}}, 'logging.every: expected 1 or more steps, or text like "5 epochs", got 0'),
+        ({"loss_scale": {"start": 0.5}}, "loss_scale.start: expected from 1 to 2**32, got 0.5"),
+        ({"loss_scale": {"growth": 0.5}}, "loss_scale.growth: expected 1 or more, got 0.5"),
+        ({"loss_scale": {"interval": 0}}, "loss_scale.interval: expected 1 or more steps, got 0"),
+        ({"loss_scale": {"backoff": 1}}, "loss_scale.backoff: expected above 0, below 1, got 1.0"),
         ({"schedule": {"floor": 1.0}}, "schedule.floor: expected at most optimizer.lr (0.01), got 1; lower it, too"),
         ({"seed": 2**63}, f"seed: expected 0 or more, below 2**63, got {2**63}"),
         ({"optimizer": {"eps": float("inf")}}, "optimizer.eps: expected a number above 0, got inf"),
@@ -109,7 +124,7 @@ def test_replace_changes_fields_in_sections_too():
     ("changes", "message"),
     [
         ({"stepz": 3}, "unknown field 'stepz'; did you mean 'steps'?"),
-        ({"steps": "many"}, "steps: expected a whole number, got 'many'"),
+        ({"steps": "many"}, "steps: expected a whole number or null, got 'many'"),
         ({"optimizer": {"lrr": 1}}, "unknown field 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
         ({"optimizer": 3}, "optimizer: expected its fields, such as 'name: adamw', got 3"),
     ],
@@ -142,3 +157,43 @@ def test_a_recipe_of_ones_own_finds_the_names_it_needs_beside_the_trainer_as_wel
     for name in beside_config.__all__:
         assert getattr(beside_config, name) is getattr(config, name)
     assert (beside_task.Task, beside_task.Stock) == (task.Task, task.Stock)
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "eps", "weight_decay"),
+    [("adamw", 1e-4, 1e-8, 0.01), ("adam", 1e-4, 1e-8, 0.0), ("lamb", 0.01, 1e-6, 0.01), ("sgd", 0.05, 1e-8, 0.0)],
+)
+def test_each_optimizer_has_defaults_of_its_own(name, lr, eps, weight_decay):
+    wish = Optimizer(name)
+    assert (wish.lr, wish.eps, wish.weight_decay) == (lr, eps, weight_decay)
+
+
+def test_what_a_recipe_chose_for_one_optimizer_says_nothing_of_another():
+    config = config_files.from_yaml("recipe: llama\noptimizer:\n  name: lamb\n  state_precision: bf16\n")
+    assert config.optimizer == Optimizer("lamb", state_precision="bf16")
+    same = config_files.from_yaml("recipe: llama\noptimizer:\n  name: adamw\n")
+    assert same.optimizer == recipes.get("llama")().optimizer
+
+
+def test_what_is_given_with_another_optimizer_counts():
+    config = recipes.get("mlp")().replace(optimizer={"name": "lamb", "lr": 0.02})
+    assert config.optimizer == Optimizer("lamb", lr=0.02)
+
+
+def test_what_was_chosen_for_the_weights_stays_with_another_optimizer():
+    config = small(optimizer={"lookahead": True, "lookahead_k": 7})
+    assert config.replace(optimizer={"name": "lamb"}).optimizer == Optimizer("lamb", lookahead=True, lookahead_k=7)
+
+
+def test_epochs_come_instead_of_steps_and_steps_instead_of_epochs():
+    config = small(epochs=2.5)
+    assert (config.steps, config.epochs) == (None, 2.5)
+    again = config_files.from_yaml(config_files.to_yaml(config))
+    assert again == config
+    assert (again.replace(steps=4).steps, again.replace(steps=4).epochs) == (4, None)
+
+
+@pytest.mark.parametrize(("given", "kept"), [(4000, 4000), (4000.0, 4000), ("4e3", 4000), (0.05, 0.05), (0, 0)])
+def test_lengths_of_a_schedule_are_steps_or_shares(given, kept):
+    warmup = small(schedule={"warmup": given}).schedule.warmup
+    assert (warmup, type(warmup)) == (kept, type(kept))

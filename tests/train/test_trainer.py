@@ -163,3 +163,26 @@ def test_the_config_in_the_folder_says_what_auto_came_to(tmp_path):
     resolved = config_files.read(tmp_path / "run" / "config.yaml")
     assert resolved.precision in ("fp32", "bf16")
     assert resolved == small(precision=resolved.precision, steps=2)
+
+
+def test_a_run_of_epochs_has_the_steps_that_end_them(tmp_path):
+    epochs = {"every": "1 epoch"}  # 50 samples, 16 a step: 3.125 steps
+    config = small(epochs=3, evaluation=epochs, checkpoints={**epochs, "keep": 9}, logging={"every": "2 epochs"})
+    assert train(tmp_path, config).steps == 10
+    assert [row["step"] for row in evaluations(tmp_path)] == [4, 7, 10]
+    assert Store(tmp_path / "checkpoints").steps() == [4, 7, 10]
+    rows = [row for row in read(tmp_path) if row["kind"] == "train"]
+    assert [(row["step"], row["epoch"]) for row in rows] == [(7, 2.24), (10, 3.2)]
+    assert json.loads((tmp_path / "machine.json").read_text())["steps"] == 10
+
+
+def test_a_schedule_that_does_not_fit_leaves_no_folder(tmp_path):
+    with pytest.raises(ValueError, match=r"^schedule\.warmup: expected fewer steps than the 12 of cosine, got 4000$"):
+        train(tmp_path / "run", small(schedule={"warmup": 4000}))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["lamb", "sgd"])
+def test_the_name_of_another_optimizer_alone_gives_a_run_that_learns(tmp_path, name):
+    train(tmp_path, small(steps=60, optimizer={"name": name}))
+    assert losses(tmp_path)[-1][1] < 0.9 * losses(tmp_path)[0][1]

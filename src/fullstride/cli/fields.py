@@ -68,7 +68,18 @@ def apply(base: C, words: list[str], prog: str, others: Sequence[str] = ()) -> C
         changed = _run_tyro(base, [word for option in options for word in option], prog)
     except SystemExit:
         raise ValueError(_explain(base, options, prog)) from None
-    return strict.overlay(base, strict.as_mapping(changed))
+    known = {spelling: field.name for field in fields(base) for spelling in field.options}
+    return strict.overlay(base, _only(strict.as_mapping(changed), {known[name] for name, *_ in options}))
+
+
+def _only(values: dict[str, Any], names: set[str], prefix: str = "") -> dict[str, Any]:
+    """Those that were given: a value that is there by default must not count as chosen."""
+    chosen: dict[str, Any] = {}
+    for name, value in values.items():
+        nested = _only(value, names, f"{prefix}{name}.") if isinstance(value, dict) else None
+        if nested or prefix + name in names:
+            chosen[name] = nested or value
+    return chosen
 
 
 def print_help(base: Config, prog: str, description: str) -> None:

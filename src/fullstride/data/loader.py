@@ -5,7 +5,7 @@ run, and nothing but the next number needs saving.
 """
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -16,7 +16,28 @@ from .dataset import Dataset
 from .order import Order
 from .workers import WorkerDied, Workers
 
-__all__ = ["Loader", "WorkerDied", "batches"]
+__all__ = ["Batches", "Loader", "WorkerDied", "batches"]
+
+
+class Batches(Protocol):
+    """What the trainer asks of its data."""
+
+    position: int  # the number of the next micro-batch
+
+    def next(self) -> Any: ...
+
+    def observe(self, waited: float, computed: float) -> None:
+        """The seconds that next() and then the computation of the last micro-batch took."""
+
+    def state(self) -> dict[str, Any] | None:
+        """What a resumed run must know besides the position, fit for JSON."""
+
+    @property
+    def choice(self) -> str:
+        """One line: how the data is loaded."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Loader:
@@ -67,6 +88,9 @@ class Loader:
         self._auto.observe(waited, computed)
         if self._auto.num != before:
             self.close()
+
+    def state(self) -> None:
+        """Nothing: a micro-batch is a function of its number."""
 
     @property
     def num_workers(self) -> int:

@@ -6,10 +6,12 @@ This file imports neither torch nor the parser of the command line.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from .length import is_every, is_share_or_steps
 from .strict import overlay
 
 if TYPE_CHECKING:
@@ -19,21 +21,31 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="Config")
 
+_MOMENTS = {"betas": (0.9, 0.999), "momentum": 0.9}
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "adamw": {"lr": 1e-4, "eps": 1e-8, "weight_decay": 0.01, **_MOMENTS},
+    "adam": {"lr": 1e-4, "eps": 1e-8, "weight_decay": 0.0, **_MOMENTS},
+    "lamb": {"lr": 0.01, "eps": 1e-6, "weight_decay": 0.01, **_MOMENTS},
+    "sgd": {"lr": 0.05, "eps": 1e-8, "weight_decay": 0.0, **_MOMENTS},
+}
+"""What each has where nothing else was chosen for it."""
+_OWN: Any = None  # as a default: the optimizer's
+
 
 @dataclass(frozen=True)
 class Optimizer:
-    """AdamW, Adam, LAMB or SGD, and Lookahead around it."""
+    """AdamW, Adam, LAMB or SGD, and Lookahead around it. Another name brings its own rate, betas, eps and decay."""
 
     name: Literal["adamw", "adam", "lamb", "sgd"] = "adamw"
-    lr: float = 1e-4
+    lr: float = _OWN
     """Learning rate; the schedule multiplies it."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float, float] = _OWN
     """Of adamw, adam and lamb."""
-    eps: float = 1e-8
+    eps: float = _OWN
     """Of adamw, adam and lamb."""
-    momentum: float = 0.9
+    momentum: float = _OWN
     """Of sgd."""
-    weight_decay: float = 0.01
+    weight_decay: float = _OWN
     """Decoupled in adamw and lamb, L2 in adam and sgd."""
     state_precision: Literal["fp32", "bf16", "8bit"] = "fp32"
     """Of the moments."""
@@ -45,6 +57,9 @@ class Optimizer:
     """Steps between two times."""
 
     def __post_init__(self) -> None:
+        for name, value in OPTIMIZERS.get(self.name, OPTIMIZERS["adamw"]).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
         expect(0 < self.lr < math.inf, "optimizer.lr", "a number above 0", self.lr)
         for i, beta in enumerate(self.betas):
             expect(0 <= beta < 1, f"optimizer.betas[{i}]", "from 0 to below 1", beta)
@@ -54,6 +69,11 @@ class Optimizer:
         expect(0 < self.lookahead_alpha <= 1, "optimizer.lookahead_alpha", "above 0, at most 1", self.lookahead_alpha)
         expect(self.lookahead_k >= 1, "optimizer.lookahead_k", "1 or more", self.lookahead_k)
 
+    def implied(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """What was chosen for one optimizer says nothing of another."""
+        name = changes.get("name", self.name)
+        return {} if name == self.name else dict(OPTIMIZERS.get(name, {}))
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -61,23 +81,30 @@ class Schedule:
 
     name: Literal["constant", "cosine", "step", "stable"] = "cosine"
     """step: stepwise exponential decay; stable: constant, then a fall at the end."""
-    warmup: float = 0.0
-    """The share of all steps in which it rises linearly."""
+    warmup: int | float = 0
+    """Steps in which it rises linearly; below 1 a share of all steps."""
     floor: float = 1e-6
     """The learning rate that cosine and stable end at."""
-    every: int = 50_000
-    """Of step: how many steps from one cut to the next."""
+    over: int | float | None = None
+    """Of cosine: the step, or share of all steps, at which it has come to the floor, where it stays; None: the last."""
+    every: int | float = 50_000
+    """Of step: how many steps from one cut to the next; below 1 a share of all."""
     factor: float = 0.5
     """Of step: what a cut leaves."""
-    decay: float = 0.2
-    """Of stable: the share of all steps in which it falls."""
+    decay: int | float = 0.2
+    """Of stable: the steps at the end in which it falls; below 1 a share of all."""
 
     def __post_init__(self) -> None:
-        expect(0 <= self.warmup < 1, "schedule.warmup", "a share of the steps, from 0 to below 1", self.warmup)
+        for name in ("warmup", "over", "every", "decay"):
+            value = getattr(self, name)
+            if isinstance(value, float) and value >= 1 and value.is_integer():
+                object.__setattr__(self, name, int(value))  # 4000.0 and 4e3
+            wanted = value is None or is_share_or_steps(value)
+            expect(wanted, f"schedule.{name}", "a share below 1, or a whole number of steps", value)
+            expect(bool(value) or name in ("warmup", "over"), f"schedule.{name}", "more than 0", value)
+        expect(self.over != 0, "schedule.over", "more than 0, or None", self.over)
         expect(self.floor >= 0, "schedule.floor", "0 or more", self.floor)
-        expect(self.every >= 1, "schedule.every", "1 or more steps", self.every)
         expect(0 < self.factor <= 1, "schedule.factor", "above 0, at most 1", self.factor)
-        expect(0 < self.decay <= 1, "schedule.decay", "a share above 0, at most 1", self.decay)
 
 
 @dataclass(frozen=True)
@@ -96,11 +123,29 @@ class Freeze:
 
 
 @dataclass(frozen=True)
+class LossScale:
+    """Of fp16: gradients are multiplied by it, so that small ones do not become zero."""
+
+    start: float = 1024.0
+    growth: float = 2.0
+    """Its factor after `interval` good steps in a row."""
+    interval: int = 2000
+    backoff: float = 0.5
+    """Its factor after a gradient that is not finite."""
+
+    def __post_init__(self) -> None:
+        expect(1 <= self.start <= 2.0**32, "loss_scale.start", "from 1 to 2**32", self.start)
+        expect(1 <= self.growth < math.inf, "loss_scale.growth", "1 or more", self.growth)
+        expect(self.interval >= 1, "loss_scale.interval", "1 or more steps", self.interval)
+        expect(0 < self.backoff < 1, "loss_scale.backoff", "above 0, below 1", self.backoff)
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Validation on held-out data; the best weights are kept."""
 
-    every: int = 500
-    """Steps between two; 0: only at the end."""
+    every: int | str = 500
+    """Steps between two, or "5 epochs"; 0: only at the end."""
     batch: int = 256
     """Samples in one forward pass."""
     metric: str = "loss"
@@ -109,7 +154,7 @@ class Evaluation:
     """Early stopping after so many evaluations without a new best; 0: never."""
 
     def __post_init__(self) -> None:
-        expect(self.every >= 0, "evaluation.every", "0 or more steps", self.every)
+        expect(is_every(self.every, 0), "evaluation.every", '0 or more steps, or text like "5 epochs"', self.every)
         expect(self.batch >= 1, "evaluation.batch", "1 or more samples", self.batch)
         expect(self.patience >= 0, "evaluation.patience", "0 or more", self.patience)
 
@@ -118,29 +163,29 @@ class Evaluation:
 class Checkpoints:
     """What a killed run goes on from."""
 
-    every: int = 500
-    """Steps between two; 0: only at the end and when told to stop."""
+    every: int | str = 500
+    """Steps between two, or "5 epochs"; 0: only at the end and when told to stop."""
     keep: int = 2
     """So many of the newest stay, and the best."""
     background: bool = True
     """Write while training goes on; needs the memory of one more copy."""
 
     def __post_init__(self) -> None:
-        expect(self.every >= 0, "checkpoints.every", "0 or more steps", self.every)
+        expect(is_every(self.every, 0), "checkpoints.every", '0 or more steps, or text like "5 epochs"', self.every)
         expect(self.keep >= 1, "checkpoints.keep", "1 or more", self.keep)
 
 
 @dataclass(frozen=True)
 class Logging:
-    every: int = 10
-    """Steps between two rows of metrics."""
+    every: int | str = 10
+    """Steps between two rows of metrics, or "5 epochs"."""
     grad_norms: bool = True
     """The gradient's norm in each layer, in every row."""
     tensorboard: bool = False
     """Event files for TensorBoard as well."""
 
     def __post_init__(self) -> None:
-        expect(self.every >= 1, "logging.every", "1 or more steps", self.every)
+        expect(is_every(self.every, 1), "logging.every", '1 or more steps, or text like "5 epochs"', self.every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +196,10 @@ class Config:
     """The recipe this came from; it says which fields there are."""
     seed: int = 0
     """Of the initial weights, the order of the data, augmentation and dropout."""
-    steps: int
-    """Optimizer steps."""
+    steps: int | None = None
+    """Optimizer steps; None: as many as the epochs have."""
+    epochs: int | float | None = None
+    """How often the run goes through the data, instead of steps."""
     micro_batch: int
     """Samples in one forward and backward pass."""
     accumulate: int = 1
@@ -163,10 +210,13 @@ class Config:
     """auto: bf16 where it was measured to be faster on this machine, else fp32."""
     threads: int | None = None
     """None: the cores this process may use."""
+    overlap_weight_grads: bool = False
+    """Weight gradients beside input gradients, where that was measured to pay."""
     max_nonfinite: int = 10
     """Steps in a row that may be skipped for a gradient that is not finite."""
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
+    loss_scale: LossScale = field(default_factory=LossScale)
     freeze: Freeze = field(default_factory=Freeze)
     evaluation: Evaluation = field(default_factory=Evaluation)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
@@ -174,7 +224,10 @@ class Config:
 
     def __post_init__(self) -> None:
         expect(0 <= self.seed < 2**63, "seed", "0 or more, below 2**63", self.seed)
-        expect(self.steps >= 1, "steps", "1 or more", self.steps)
+        expect(self.steps is None or self.steps >= 1, "steps", "1 or more", self.steps)
+        expect(self.epochs is None or 0 < self.epochs < math.inf, "epochs", "more than 0", self.epochs)
+        both = "both" if self.steps is not None else "neither"
+        expect((self.steps is None) != (self.epochs is None), "steps", "a number of steps, or of epochs", both)
         expect(self.micro_batch >= 1, "micro_batch", "1 or more samples", self.micro_batch)
         expect(self.accumulate >= 1, "accumulate", "1 or more", self.accumulate)
         expect(self.clip is None or self.clip > 0, "clip", "a norm above 0, or None", self.clip)
@@ -183,6 +236,12 @@ class Config:
         floor, lr = self.schedule.floor, self.optimizer.lr
         if self.schedule.name in ("cosine", "stable"):
             expect(floor <= lr, "schedule.floor", f"at most optimizer.lr ({lr:g})", f"{floor:g}; lower it, too")
+
+    def implied(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """A number of epochs is one instead of steps, and the other way round."""
+        other = {"steps": "epochs", "epochs": "steps"}
+        given = [name for name in other if changes.get(name) is not None]
+        return {other[given[0]]: None} if len(given) == 1 else {}
 
     def task(self) -> "Task":
         """The model, the data and the loss. Loads torch."""

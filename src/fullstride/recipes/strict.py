@@ -25,7 +25,10 @@ def as_mapping(config: object) -> dict[str, Any]:
 
 
 def overlay(base: T, changes: Mapping[str, Any], where: str = "") -> T:
-    """`base` with the given fields changed; nested mappings change nested fields."""
+    """`base` with the given fields changed; nested mappings change nested fields.
+
+    A class may have a method implied(changes): the values that other fields take with them, if they are not given.
+    """
     hints = typing.get_type_hints(type(base))
     names = [f.name for f in dataclasses.fields(base)]  # type: ignore[arg-type]
     values = {}
@@ -42,6 +45,8 @@ def overlay(base: T, changes: Mapping[str, Any], where: str = "") -> T:
             values[name] = overlay(old, value, f"{where}{name}.")
         else:
             values[name] = convert(value, hints[name], f"{where}{name}")
+    if hasattr(base, "implied"):
+        values = base.implied(values) | values
     return dataclasses.replace(base, **values)  # type: ignore[type-var]
 
 
@@ -90,6 +95,8 @@ def convert(value: Any, hint: Any, where: str) -> Any:
 def describe(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, types.UnionType):
+        if {int, float} <= {*arguments}:
+            arguments = tuple(option for option in arguments if option is not int)
         return " or ".join(describe(option) for option in arguments)
     if origin is Literal:
         return ", ".join(map(repr, arguments)) if len(arguments) == 1 else f"one of {', '.join(map(str, arguments))}"

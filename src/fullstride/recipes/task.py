@@ -1,15 +1,22 @@
 """What a recipe brings to the trainer: the model, the data, the loss, and what to show of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ..data import loader
 from ..data.dataset import Dataset
+from ..data.loader import Batches, Loader
+from ..data.order import Order
+from . import length
 
 if TYPE_CHECKING:
     from ..report.section import Section
+    from .config import Config
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,37 @@ class Task:
     """Of the content of the data, where it is known: a resumed run tells when it is another one."""
     train_data: Dataset
     valid_data: Dataset
+
+    # ---- the data: of a data set, unless these are overridden --------------------------------------------------------
+
+    @property
+    def num_train(self) -> int | None:
+        """Samples, if that is known."""
+        return len(self.train_data)
+
+    @property
+    def num_valid(self) -> int | None:
+        """Samples held out; 0: there is no evaluation."""
+        return len(self.valid_data)
+
+    def micro_batches_of_epoch(self, config: "Config") -> Fraction | None:
+        return Fraction(len(self.train_data), config.micro_batch)
+
+    def train_batches(self, config: "Config", position: int, saved: dict[str, Any] | None) -> Batches:
+        """From micro-batch number `position` on. saved: what state() of them said when the run was saved."""
+        order = Order(len(self.train_data), config.micro_batch, config.seed)
+        data = getattr(config, "data", None)
+        return Loader(self.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2))
+
+    def valid_batches(self, batch: int) -> Iterable[Any]:
+        return loader.batches(self.valid_data, batch)
+
+    def length(self, config: "Config") -> length.Length:
+        """Of a run."""
+        epoch = self.micro_batches_of_epoch(config)
+        return length.of_run(config.steps, config.epochs, None if epoch is None else epoch / config.accumulate)
+
+    # ---- the model ---------------------------------------------------------------------------------------------------
 
     def build_model(self) -> nn.Module:
         """With fresh weights, from torch's random numbers as they stand."""

@@ -48,7 +48,7 @@ class Run:
 
     @property
     def planned_steps(self) -> int | None:
-        steps = number(self.config, "steps")
+        steps = number(self.config, "steps") or number(self.machine, "steps")
         return None if steps is None else int(steps)
 
     @property

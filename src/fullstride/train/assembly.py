@@ -5,8 +5,10 @@ from typing import Any
 from torch import nn
 
 from ..optim import SGD, Adam, AdamW, DynamicFreezer, Lamb, Lookahead
+from ..optim.scaling import LossScaler
 from ..optim.schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
-from ..recipes.config import Config
+from ..recipes.config import Config, expect
+from ..recipes.length import Length
 
 
 def build_optimizer(config: Config, model: nn.Module) -> Any:
@@ -30,17 +32,29 @@ def build_optimizer(config: Config, model: nn.Module) -> Any:
     return Lookahead(optimizer, wish.lookahead_alpha, wish.lookahead_k) if wish.lookahead else optimizer
 
 
-def build_schedule(config: Config) -> Schedule:
-    wish, lr, steps = config.schedule, config.optimizer.lr, config.steps
-    warmup = int(wish.warmup * steps)
+def build_schedule(config: Config, length: Length) -> Schedule:
+    """ValueError for steps that do not fit into the run."""
+    wish, lr, steps = config.schedule, config.optimizer.lr, length.steps
+    warmup = length.of(wish.warmup)
     if wish.name == "constant":
         return Constant(warmup)
-    if wish.name == "cosine":
-        return WarmupCosine(lr, warmup, steps, wish.floor)
     if wish.name == "step":
-        return WarmupStepDecay(warmup, wish.every, wish.factor)
-    decay = max(1, min(round(wish.decay * steps), steps - warmup))
+        return WarmupStepDecay(warmup, max(1, length.of(wish.every)), wish.factor)
+    if wish.name == "cosine":
+        end = steps if wish.over is None else max(1, length.of(wish.over))
+        expect(warmup < end, "schedule.warmup", f"fewer steps than the {end} of cosine", warmup)
+        return WarmupCosine(lr, warmup, end, wish.floor)
+    expect(warmup < steps, "schedule.warmup", f"fewer steps than the {steps} of the run", warmup)
+    decay = round(wish.decay * steps) if wish.decay < 1 else int(wish.decay)
+    if wish.decay < 1:
+        decay = max(1, min(decay, steps - warmup))
+    expect(decay <= steps - warmup, "schedule.decay", f"at most {steps - warmup} steps, which follow warm-up", decay)
     return WarmupStableDecay(lr, warmup, steps, decay, wish.floor)
+
+
+def build_scaler(config: Config) -> LossScaler:
+    wish = config.loss_scale
+    return LossScaler(wish.start, wish.interval, wish.growth, wish.backoff)
 
 
 def build_freezer(config: Config, model: nn.Module) -> DynamicFreezer | None:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from ..backends import choosing, square_products
 from ..machine import memory, streams, threads
 from ..recipes.config import Config
+from .assembly import build_schedule
 
 if TYPE_CHECKING:
     from ..recipes.task import Task
@@ -37,6 +38,7 @@ _NUM_MOMENTS = {"adamw": 2, "adam": 2, "lamb": 2, "sgd": 1}
 
 @dataclass(frozen=True)
 class Estimate:
+    steps: int
     parts: dict[str, int]  # parameters by part of the model
     num_train: int
     num_valid: int
@@ -67,6 +69,8 @@ def estimate(config: Config) -> Estimate:
     task = config.task()
     from . import trainer  # noqa: F401  # what it imports takes memory, too: 78 MB
 
+    length = task.length(config)
+    build_schedule(config, length)  # or why it cannot be
     batch = _batch(task, config.micro_batch)
     process = memory.resident_bytes() or 0  # with Python, torch, the data and what making a batch of it takes
     model = _build(task)
@@ -78,19 +82,19 @@ def estimate(config: Config) -> Estimate:
     samples = config.micro_batch * config.accumulate
     passed = sizes["gradients"] + 2 * (sizes["parameters"] + sizes["optimizer"])
     step_seconds = flops * samples / rate + passed / (streams.bandwidth("update", 0.1) * 1e9)
-    evaluations = config.steps // config.evaluation.every + 1 if config.evaluation.every else 1
+    evaluations = length.times(config.evaluation.every) + 1
     evaluating = evaluations * len(task.valid_data) * flops / 3 / rate  # forward is a third
     return Estimate(
-        parts, len(task.train_data), len(task.valid_data), task.unit, task.units_per_sample,
+        length.steps, parts, len(task.train_data), len(task.valid_data), task.unit, task.units_per_sample,
         choice.precision, choice.reason, sizes,
         memory.memory_bytes(), flops * samples / 1e9, rate / 1e9, step_seconds,
-        config.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(),
+        length.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(),
     )  # fmt: skip
 
 
 def as_text(config: Config, e: Estimate) -> str:
     """Lines for people."""
-    samples = config.steps * config.accumulate * config.micro_batch
+    samples = e.steps * config.accumulate * config.micro_batch
     each = e.units_per_sample
     factors = (config.accumulate, config.micro_batch, each)
     batch = " x ".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
@@ -98,7 +102,7 @@ def as_text(config: Config, e: Estimate) -> str:
     lines += [("", f"  {name:<28} {count:>13,}") for name, count in e.parts.items()]
     lines += [
         ("data", f"{e.num_train * each:,} {e.unit} to train on, {e.num_valid * each:,} held out"),
-        ("training", f"{config.steps:,} steps of {batch} {e.unit}, {samples / e.num_train:.3g} epochs"),
+        ("training", f"{e.steps:,} steps of {batch} {e.unit}, {samples / e.num_train:.3g} epochs"),
         ("precision", f"{e.precision}: {e.reason}"),
         ("memory", f"about {memory.as_size(e.peak)} at most, of {memory.as_size(e.available)} that there is"),
     ]

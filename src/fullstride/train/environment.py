@@ -26,8 +26,8 @@ def describe(task: Task, model: nn.Module) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "precision": explain(model).precision,
         "products": {name: _backends(getattr(torch, name)) for name in ("float32", "bfloat16")},
-        "train_samples": len(task.train_data),
-        "valid_samples": len(task.valid_data),
+        "train_samples": task.num_train,
+        "valid_samples": task.num_valid,
         **content,
     }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ..data import loader
 from ..preparation import prepare, restore
 from ..recipes import config_files
 from ..recipes.task import Task
@@ -22,7 +21,7 @@ def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = 
     sums: Counter[str] = Counter()
     try:
         with torch.no_grad():
-            for inputs in loader.batches(task.valid_data, batch):
+            for inputs in task.valid_batches(batch):
                 sums.update(task.score(model, inputs))
                 between()
     finally:

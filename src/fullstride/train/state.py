@@ -25,6 +25,7 @@ class State:
     since_best: int = 0  # evaluations
     nonfinite: int = 0  # steps skipped in a row
     stopped: str = ""  # why the run is over before its last step
+    data: dict[str, Any] | None = None  # what the loader wants to be told
 
     def document(self) -> dict[str, Any]:
         """Fit for JSON, which has no NaN: a loss may be one."""

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.loader import Loader, WorkerDied
-from ..data.order import Order
+from ..data.loader import WorkerDied
 from ..preparation import prepare
 from ..recipes import config_files, strict
 from ..recipes.config import Config
@@ -109,7 +108,8 @@ class Trainer:
             self._mind_signals()
             self._train_micro_batch()
         step_loss = sum(self.state.micro_losses) / self.config.accumulate
-        logs = (self.state.step + 1) % self.config.logging.every == 0 or self.state.step + 1 == self.config.steps
+        now = self.state.step + 1
+        logs = self.length.is_due(self.config.logging.every, now) or now == self.length.steps
         norms = self.recorder.layer_norms(self.model, self.optimizer) if logs else {}
         with self._whole_or_unsound():  # else: weights of two steps, or a step without its row
             with self.clock("optimizer"):
@@ -150,7 +150,7 @@ class Trainer:
             raise DataWorkerDied(str(error)) from None
 
     def _is_over(self) -> bool:
-        return self.state.step >= self.config.steps or bool(self.state.stopped)
+        return self.state.step >= self.length.steps or bool(self.state.stopped)
 
     # ---- before the first step ---------------------------------------------------------------------------------------
 
@@ -161,6 +161,8 @@ class Trainer:
         metric = self.config.evaluation.metric
         if metric not in self.task.metrics:
             raise ValueError(f"evaluation.metric: expected one of {', '.join(self.task.metrics)}, got {metric}")
+        self.length = self.task.length(self.config)
+        self.schedule = assembly.build_schedule(self.config, self.length)
         if self._resumes:
             assert self._run is not None
             self.folder = RunFolder.open(self._run)
@@ -171,7 +173,7 @@ class Trainer:
             self.task.write_files(self.folder.path)
         stack.callback(set_up_logging(self.folder.log, self.quiet))
         self.signals = stack.enter_context(Signals())
-        self.recorder = Recorder(self.folder, self.config, self.task, began, self.quiet)
+        self.recorder = Recorder(self.folder, self.config, self.task, self.length, began, self.quiet)
         self.clock = self.recorder.clock
         self.store = Store(self.folder.checkpoints, self.config.checkpoints.keep)
         self.saver = Saver(self.store, self.config.checkpoints.background)
@@ -187,11 +189,11 @@ class Trainer:
         optimizer = assembly.build_optimizer(config, model)
         self.flops = self.task.flops(model)
         self.model, self.optimizer = prepare(
-            model, optimizer, precision=precision, clip=config.clip, threads=config.threads
-        )
+            model, optimizer, precision=precision, clip=config.clip, threads=config.threads,
+            overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config),
+        )  # fmt: skip
         self.model.train()
         self.freezer = assembly.build_freezer(config, self.model)
-        self.schedule = assembly.build_schedule(config)
         self.environment = environment.describe(self.task, self.model)
 
     def _resolve(self) -> None:
@@ -220,12 +222,8 @@ class Trainer:
     def _start(self, stack: contextlib.ExitStack) -> None:
         config = self.config
         self._is_sound = True
-        order = Order(len(self.task.train_data), config.micro_batch, config.seed)
         position = self.state.step * config.accumulate + self.state.micro
-        data = getattr(config, "data", None)
-        self.loader = Loader(
-            self.task.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2)
-        )
+        self.loader = self.task.train_batches(config, position, self.state.data)
         stack.callback(self.loader.close)
         self.recorder.start(stack, self.state, self.model, self.flops, self.environment)
         self._call_hooks("on_start")
@@ -235,8 +233,8 @@ class Trainer:
 
     def _evaluate_if_due(self) -> None:
         wish, step = self.config.evaluation, self.state.step
-        due = self._is_over() or (wish.every and step % wish.every == 0)
-        if not due or step == self.state.evaluated:
+        due = self._is_over() or self.length.is_due(wish.every, step)
+        if not due or step == self.state.evaluated or self.task.num_valid == 0:
             return
         began = time.perf_counter()
         with self.clock("evaluate"):
@@ -265,23 +263,23 @@ class Trainer:
         else:
             self.state.since_best += 1
         patience = self.config.evaluation.patience
-        if patience and self.state.since_best >= patience and self.state.step < self.config.steps:
+        if patience and self.state.since_best >= patience and self.state.step < self.length.steps:
             self.state.stopped = f"{name} was not better in {patience} evaluations"
             logger.info("stopping early: %s", self.state.stopped)
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def _save_if_due(self) -> None:
-        every, step = self.config.checkpoints.every, self.state.step
         if self._is_over():
             self._save(at_once=True)
-        elif every and step and step % every == 0:
+        elif self.length.is_due(self.config.checkpoints.every, self.state.step):
             self._save()
 
     def _save(self, at_once: bool = False) -> None:
         """`at_once`: with nothing to train meanwhile, or no time to lose, there is no reason for the background."""
         if self._saved == self._place():
             return
+        self.state.data = self.loader.state()
         snapshot = state.take(self.state, self.environment, self.model, self.optimizer, self.freezer)
         self._submit(snapshot, "step", at_once)
         self._saved = self._place()

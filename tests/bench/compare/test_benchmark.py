@@ -69,7 +69,7 @@ class TinyConfig(Config):
 
 CONFIG = TinyConfig(  # SGD: the steps of Adam do not show how the gradient was scaled
     recipe="tiny", seed=3, steps=8, micro_batch=4, accumulate=2, precision="fp32", clip=0.5,
-    optimizer=Optimizer(name="sgd", lr=0.05), schedule=Schedule(warmup=0.5),
+    optimizer=Optimizer(name="sgd", lr=0.05, weight_decay=0.01), schedule=Schedule(warmup=0.5),
 )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def plain_losses(config, num_steps):
     task = config.task()
     model = task.build_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, assembly.build_schedule(config))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, assembly.build_schedule(config, task.length(config)))
     order = Order(10, config.micro_batch, config.seed)
     losses = []
     for number in range(num_steps):

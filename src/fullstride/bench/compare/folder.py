@@ -34,7 +34,7 @@ class Folder:
         self.path, self._config = path, config
         self._task = task = config.task()
         self._order = Order(len(task.train_data), config.micro_batch, config.seed)
-        self._schedule = build_schedule(config)
+        self._schedule = build_schedule(config, task.length(config))
         self._first = self._next = 0  # step that is there, step that is not yet
         self.bytes_of_step = 0
         stock = task.stock()

@@ -13,6 +13,7 @@ from ...backends import choosing
 from ...machine import energy, memory
 from ...preparation import Preparation, explain
 from ...recipes.config import Config
+from ...recipes.length import Length
 from ...recipes.task import Task
 from ...run_folder.folder import RunFolder
 from ...run_folder.metrics import Metrics, last_attempt
@@ -27,9 +28,12 @@ logger = logging.getLogger(__name__)
 class Recorder:
     """Of one process, which began with the run at `began`, by perf_counter(). quiet: no bar."""
 
-    def __init__(self, folder: RunFolder, config: Config, task: Task, began: float, quiet: bool = False) -> None:
+    def __init__(
+        self, folder: RunFolder, config: Config, task: Task, length: Length, began: float, quiet: bool = False
+    ) -> None:
         self._began = began
         self._folder, self._config, self._task, self._quiet = folder, config, task, quiet
+        self._length = length
         self.clock = Clock("data", "forward", "backward", "optimizer", "evaluate", "checkpoint", "metrics")
         self._energy = energy.Meter()
 
@@ -47,7 +51,7 @@ class Recorder:
         self.metrics = Metrics(self._folder, attempt, self._config.logging.tensorboard)
         stack.callback(self.metrics.close)
         self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment})
-        self._progress = Progress(self._config.steps, state.step, self._task.unit, self._quiet)
+        self._progress = Progress(self._length.steps, state.step, self._task.unit, self._quiet)
         stack.callback(self._progress.close)
         self._announce(state, size)
 
@@ -68,11 +72,10 @@ class Recorder:
     def trained(self, state: State, optimizer: Any, norms: dict[str, float | None]) -> None:
         """The row of the steps since the last one."""
         config = self._config
-        samples = state.step * config.accumulate * config.micro_batch
         row = {
             "step": state.step,
-            "epoch": samples / len(self._task.train_data),
-            "samples": samples,
+            "epoch": self._length.epochs(state.step),
+            "samples": state.step * config.accumulate * config.micro_batch,
             "loss": sum(state.step_losses) / len(state.step_losses),
             "lr": float(optimizer.param_groups[0]["lr"]),
             "grad_norm": optimizer.last_grad_norm,
@@ -119,8 +122,8 @@ class Recorder:
         config = self._config
         batch = f"{config.accumulate} x " * (config.accumulate > 1) + str(config.micro_batch)
         size_of_each = f" x {self._task.units_per_sample}" * (self._task.units_per_sample > 1)
-        to_do = f"steps {state.step + 1} to {config.steps} of {batch}{size_of_each} {self._task.unit}"
-        if state.step >= config.steps or state.stopped:
+        to_do = f"steps {state.step + 1} to {self._length.steps} of {batch}{size_of_each} {self._task.unit}"
+        if state.step >= self._length.steps or state.stopped:
             to_do = f"done at step {state.step}"
         what = f"{config.recipe}: {size:,} parameters, {to_do}"
         logger.info("%s; everything goes to %s", what, self._folder.path)
@@ -133,6 +136,7 @@ class Recorder:
             "prepared": str(preparation).splitlines(),
             "energy": self._energy.label,
             "parameters": size,
+            "steps": self._length.steps,
         }
         self._folder.write("machine.json", json.dumps(facts, indent=2) + "\n")
 

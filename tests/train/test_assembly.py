@@ -1,0 +1,60 @@
+"""The schedules that a config can say, at the lengths that mission.md names."""
+
+import math
+
+import pytest
+
+from fullstride.recipes.length import Length
+from fullstride.train.assembly import build_scaler, build_schedule
+
+from .runs import small
+
+
+def rates(config, steps, at):
+    schedule = build_schedule(config, Length(steps, None))
+    return [config.optimizer.lr * schedule(step) for step in at]
+
+
+def test_a_warm_up_of_4000_steps_then_half_every_50000():
+    config = small(optimizer={"lr": 1e-4}, schedule={"name": "step", "warmup": 4000, "every": 50_000, "factor": 0.5})
+    at = [0, 1999, 3999, 4000, 53_999, 54_000, 104_000]
+    assert rates(config, 300_000, at) == pytest.approx([2.5e-8, 5e-5, 1e-4, 1e-4, 1e-4, 5e-5, 2.5e-5])
+
+
+def test_a_cosine_of_200000_steps_to_1e_6_whatever_the_run_has():
+    config = small(optimizer={"lr": 1e-4}, schedule={"warmup": 4000, "over": 200_000, "floor": 1e-6})
+    middle = 1e-6 + (1e-4 - 1e-6) * (0.5 + 0.5 * math.cos(math.pi * 96_000 / 196_000))
+    assert rates(config, 50_000, [3999, 100_000, 200_000, 250_000]) == pytest.approx([1e-4, middle, 1e-6, 1e-6])
+    assert rates(config, 900_000, [100_000]) == pytest.approx([middle])
+
+
+def test_shares_are_of_the_run():
+    config = small(optimizer={"lr": 1.0}, schedule={"warmup": 0.05, "over": 0.5, "floor": 0.0})
+    assert rates(config, 1000, [49, 500, 900]) == pytest.approx([1.0, 0.0, 0.0])
+    steps = small(optimizer={"lr": 1.0}, schedule={"name": "step", "every": 0.25, "warmup": 0})
+    assert rates(steps, 1000, [249, 250, 999]) == [1.0, 0.5, 0.125]
+    stable = small(optimizer={"lr": 1.0}, schedule={"name": "stable", "decay": 100, "floor": 0.0, "warmup": 0})
+    assert rates(stable, 1000, [900, 925, 1000]) == pytest.approx([1.0, 0.5, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"warmup": 4000}, "schedule.warmup: expected fewer steps than the 12 of cosine, got 4000"),
+        ({"warmup": 8, "over": 0.5}, "schedule.warmup: expected fewer steps than the 6 of cosine, got 8"),
+        ({"name": "stable", "warmup": 12}, "schedule.warmup: expected fewer steps than the 12 of the run, got 12"),
+        ({"name": "stable", "warmup": 2, "decay": 11}, "schedule.decay: expected at most 10 steps, which"),
+    ],
+)
+def test_steps_that_do_not_fit_into_the_run_are_one_line(changes, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        build_schedule(small(schedule=changes), Length(12, None))
+
+
+def test_the_loss_scale_is_the_configs():
+    scaler = build_scaler(small(loss_scale={"start": 8, "growth": 4, "interval": 2, "backoff": 0.25}))
+    scaler.update(True)
+    scaler.update(True)
+    assert scaler.scale == 32
+    scaler.update(False)
+    assert scaler.scale == 8
