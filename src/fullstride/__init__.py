@@ -1,6 +1,7 @@
 """Fullstride: one call that makes PyTorch training on CPUs faster at the same quality.
 
     model, optimizer = fullstride.prepare(model, optimizer)          # the rest of the script stays as it is
+    fullstride.fit(model, loader, loss, epochs=10)                   # the loop, too: progress, checkpoints, a report
     fullstride.Trainer(fullstride.recipes.mlp()).fit()               # or no script at all: `fullstride train mlp`
 """
 
@@ -10,12 +11,16 @@ from .machine import memory as _memory
 from .machine import onednn as _onednn
 
 __version__ = "0.1.0"
-__all__ = ["Hook", "Trainer", "explain", "optim", "prepare", "recipes", "release_memory", "restore"]
+__all__ = [
+    "Hook", "SyntheticDataset", "Trainer", "explain", "fit", "optim", "prepare", "recipes", "release_memory", "restore",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from . import optim, recipes
+    from .data.synthetic import SyntheticDataset
     from .machine.memory import release as release_memory
     from .preparation import explain, prepare, restore
+    from .train.fit import fit
     from .train.hooks import Hook
     from .train.trainer import Trainer
 
@@ -26,8 +31,10 @@ def __getattr__(name: str) -> Any:
 
     places = {
         "Hook": (".train.hooks", "Hook"),
+        "SyntheticDataset": (".data.synthetic", "SyntheticDataset"),
         "Trainer": (".train.trainer", "Trainer"),
         "explain": (".preparation", "explain"),
+        "fit": (".train.fit", "fit"),
         "optim": (".optim", None),
         "prepare": (".preparation", "prepare"),
         "recipes": (".recipes", None),

@@ -16,7 +16,11 @@ from .dataset import Dataset
 from .order import Order
 from .workers import WorkerDied, Workers
 
-__all__ = ["Batches", "Loader", "WorkerDied", "batches"]
+__all__ = ["Batches", "DataEnded", "Loader", "WorkerDied", "batches"]
+
+
+class DataEnded(Exception):
+    """There are no more batches, and no next epoch."""
 
 
 class Batches(Protocol):

@@ -50,6 +50,13 @@ class Order:
         return indices, epochs
 
 
+def seed_of(seed: int, number: int) -> int:
+    """A seed for one micro-batch, of its dropout say; neighbours have nothing in common."""
+    x = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + 1) & (2**64 - 1)
+    x = (x ^ x >> 31) * 0x94D049BB133111EB & (2**64 - 1)
+    return (x ^ x >> 29) & (2**63 - 1)
+
+
 def permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """An order of 0 ... num_samples - 1, the same in every version of numpy.
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from . import _random
 
@@ -19,8 +20,8 @@ _LABELS, _CENTRES, _NOISE = 2, 3, 4  # streams of the seed
 
 
 @dataclass(frozen=True)
-class SyntheticDataset:
-    """Batches of (x, labels): float32 (N, num_features) and int64 (N).
+class SyntheticDataset(Dataset[tuple[Tensor, int]]):
+    """Batches of (x, labels): float32 (N, num_features) and int64 (N). torch's DataLoader takes it, too.
 
     first: the index that index 0 stands for. A validation split is one of the same seed whose indices lie elsewhere.
     """
@@ -39,6 +40,18 @@ class SyntheticDataset:
 
     def __len__(self) -> int:
         return self.num_samples
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Tensor, int]]:
+        """Many at once, as DataLoader asks for them where it can."""
+        wrong = [i for i in indices if not -len(self) <= i < len(self)]
+        if wrong:
+            raise IndexError(f"expected an index below {len(self)}, got {wrong[0]}")
+        numbers = np.array(indices, dtype=np.int64) % len(self)
+        x, labels = self.batch(numbers, np.zeros_like(numbers))
+        return list(zip(x, labels.tolist(), strict=True))
 
     def batch(self, indices: NDArray[np.int64], epochs: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The epochs change nothing."""

@@ -14,6 +14,8 @@ NAMES = tuple(_RECIPES)
 
 
 def get(name: str) -> Callable[[], Config]:
+    if name == "fit":
+        raise ValueError("this run is of fullstride.fit() in Python: go on there, by fit(..., run=..., resume=True)")
     if name not in _RECIPES:
         raise ValueError(unknown(name, list(NAMES), kind="recipe"))
     return _RECIPES[name]

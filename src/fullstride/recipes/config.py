@@ -255,6 +255,9 @@ class Config:
         """For a run that is there: what its folder keeps is taken from there, not from where it once came from."""
         return self
 
+    def way_to_resume(self, run: Path) -> str:
+        return f"fullstride resume {run}"
+
     def next_commands(self, run: Path) -> list[str]:
         """What can be done with a run that is over."""
         return [f"fullstride evaluate {run}", f"fullstride export {run} --to model.safetensors"]

@@ -78,12 +78,13 @@ def missing(config: Config, text: str) -> list[str]:
     """The fields that a file's text leaves to the defaults."""
     import yaml
 
-    given = set(_flat(yaml.safe_load(text)))
-    return [name for name in _flat(as_mapping(config)) if name not in given]
+    given = set(flat(yaml.safe_load(text)))
+    return [name for name in flat(as_mapping(config)) if name not in given]
 
 
-def _flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"optimizer": {"lr": 1}} as {"optimizer.lr": 1}."""
+    found: dict[str, Any] = {}
     for name, value in mapping.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return flat
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found

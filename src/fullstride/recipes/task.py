@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ..data import loader
 from ..data.dataset import Dataset
@@ -79,6 +80,10 @@ class Task:
 
     def load_weights(self, model: nn.Module) -> None:
         """Before the first step of a new run: weights to start from, if not the fresh ones."""
+
+    def build_optimizer(self, model: nn.Module) -> Optimizer | None:
+        """One that is there already; None: that of the config."""
+        return None
 
     def write_files(self, folder: Path) -> None:
         """Into a new run folder: what the weights cannot be used without, a tokenizer say."""

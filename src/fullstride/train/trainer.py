@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.loader import WorkerDied
+from ..data.loader import DataEnded, WorkerDied
+from ..data.order import seed_of
 from ..preparation import prepare
 from ..recipes import config_files, strict
 from ..recipes.config import Config
+from ..recipes.task import Task
 from ..run_folder.folder import RunFolder
 from . import assembly, environment, evaluation, state
 from .checkpoints.saver import Saver
@@ -42,9 +44,12 @@ class Trainer:
     """`Trainer(config).fit()` trains; `Trainer.resume(run).fit()` goes on where a run was left.
 
     run: the folder for everything; None: a new one under runs/.
+    task: the model, the data and the loss, instead of what the config says; fullstride.fit() brings one.
     """
 
-    def __init__(self, config: Config, run: str | Path | None = None, hooks: Sequence[Hook] = ()) -> None:
+    def __init__(
+        self, config: Config, run: str | Path | None = None, hooks: Sequence[Hook] = (), task: Task | None = None
+    ) -> None:
         if not isinstance(config, Config):
             raise TypeError(f"config: expected what a recipe returns, such as fullstride.recipes.mlp(), got {config!r}")
         for hook in hooks:
@@ -55,14 +60,16 @@ class Trainer:
         self._saved: tuple[int, int, int, bool] | None = None  # the place of the last checkpoint
         self._is_half = False  # a micro-batch is in the gradients in part, maybe
         self.quiet = False  # warnings alone on the console
-        self._run = None if run is None else Path(run)
+        self._run, self._task = None if run is None else Path(run), task
         self._resumes = False
 
     @classmethod
-    def resume(cls, run: str | Path, hooks: Sequence[Hook] = (), base: Config | None = None) -> "Trainer":
+    def resume(
+        cls, run: str | Path, hooks: Sequence[Hook] = (), base: Config | None = None, task: Task | None = None
+    ) -> "Trainer":
         """The config is the run's own. `base` is what its recipe returns, for a recipe that is not in the package."""
         text = RunFolder.read(Path(run)).config_yaml
-        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks)
+        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks, task)
         trainer._resumes = True
         for name in config_files.missing(trainer.config, text):
             logger.warning("%s/config.yaml is older than the field %s, which takes its default", run, name)
@@ -106,7 +113,10 @@ class Trainer:
         self.schedule.set(self.optimizer, self.state.step)
         while self.state.micro < self.config.accumulate:
             self._mind_signals()
-            self._train_micro_batch()
+            try:
+                self._train_micro_batch()
+            except DataEnded:
+                return self._end_with_data()
         step_loss = sum(self.state.micro_losses) / self.config.accumulate
         now = self.state.step + 1
         logs = self.length.is_due(self.config.logging.every, now) or now == self.length.steps
@@ -129,7 +139,7 @@ class Trainer:
 
     def _train_micro_batch(self) -> None:
         began = time.perf_counter()
-        torch.default_generator.manual_seed(_mixed(self.config.seed, self.loader.position))  # of dropout
+        torch.default_generator.manual_seed(seed_of(self.config.seed, self.loader.position))  # of dropout
         with self.clock("data"):
             batch = self._next_batch()
         loaded = time.perf_counter()
@@ -143,7 +153,14 @@ class Trainer:
         self._is_half = False
         self.loader.observe(loaded - began, time.perf_counter() - loaded)
 
-    def _next_batch(self) -> tuple[torch.Tensor, ...]:
+    def _end_with_data(self) -> None:
+        """A step of which there is only a part is not taken."""
+        self.optimizer.zero_grad()
+        self.state.micro, self.state.micro_losses = 0, []
+        self.stop("the data ended")
+        logger.info("stopping: the data ended at step %d of %d", self.state.step, self.length.steps)
+
+    def _next_batch(self) -> Any:
         try:
             return self.loader.next()
         except WorkerDied as error:
@@ -157,7 +174,7 @@ class Trainer:
     def _open(self, stack: contextlib.ExitStack) -> None:
         """The folder, its log, and the signals: from here on nothing that happens goes unseen."""
         began = time.perf_counter()
-        self.task = self.config.task()  # before a folder is made: data may be missing
+        self.task = self._task or self.config.task()  # before a folder is made: data may be missing
         metric = self.config.evaluation.metric
         if metric not in self.task.metrics:
             raise ValueError(f"evaluation.metric: expected one of {', '.join(self.task.metrics)}, got {metric}")
@@ -186,10 +203,10 @@ class Trainer:
         torch.manual_seed(config.seed)
         model = self.task.build_model()
         load_weights(model)
-        optimizer = assembly.build_optimizer(config, model)
+        optimizer = self.task.build_optimizer(model) or assembly.build_optimizer(config, model)
         self.flops = self.task.flops(model)
         self.model, self.optimizer = prepare(
-            model, optimizer, precision=precision, clip=config.clip, threads=config.threads,
+            model, optimizer, precision=precision, clip=config.clip, skip_nonfinite=True, threads=config.threads,
             overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config),
         )  # fmt: skip
         self.model.train()
@@ -329,7 +346,8 @@ class Trainer:
             what = "after saving" if self._saved == self._place() else "could not save"
             logger.error("%s: %s", what, second)
         if self._saved == self._place():
-            logger.info("saved at step %d; go on with: fullstride resume %s", self.state.step, self.folder.path)
+            way = self.config.way_to_resume(self.folder.path)
+            logger.info("saved at step %d; go on with: %s", self.state.step, way)
 
     @contextlib.contextmanager
     def _whole_or_unsound(self) -> Iterator[None]:
@@ -370,10 +388,3 @@ class Trainer:
     def _call_hooks(self, name: str, *arguments: Any) -> None:
         for hook in self.hooks:
             getattr(hook, name)(self, *arguments)
-
-
-def _mixed(seed: int, number: int) -> int:
-    """A seed for one micro-batch; neighbours must have nothing in common."""
-    x = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + 1) & (2**64 - 1)
-    x = (x ^ x >> 31) * 0x94D049BB133111EB & (2**64 - 1)
-    return (x ^ x >> 29) & (2**63 - 1)

@@ -1,0 +1,212 @@
+"""Anybody's batches, one after the other: of a torch DataLoader, a list, a generator.
+
+Before every batch torch's, Python's and numpy's random numbers are seeded by (seed, number of the batch), and a loader
+or sampler that has a generator of its own or a set_epoch() is told the epoch. So the order of the samples and what
+is drawn for them are functions of (seed, epoch, number), as far as the loader draws from there. After a stop
+
+    a DataLoader of a data set, no workers   goes on at the very sample: only the order is drawn again
+    another one, a list, any iterable        is gone over again from the start of the epoch, its batches thrown away
+    a generator, which begins only once      is gone over again from its beginning
+
+and whether the last batch before the stop came again as it was is checked by its checksum, and said.
+"""
+
+import itertools
+import logging
+import random
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import DataLoader, IterableDataset
+
+from .loader import DataEnded, WorkerDied
+from .order import seed_of
+
+logger = logging.getLogger(__name__)
+
+_CHECKED = 1 << 16  # bytes of each tensor that the checksum reads: all of a large batch would take as long as a copy
+
+
+class AnyLoader:
+    """next() gives batch number `position`. saved: what state() said before a stop."""
+
+    def __init__(
+        self, source: Iterable[Any], seed: int = 0, position: int = 0, saved: dict[str, Any] | None = None
+    ) -> None:
+        self._source, self._seed = source, seed
+        self.position = 0
+        self._starts = [0]  # the number of the first batch of each epoch
+        self._iterator: Iterator[Any] | None = None
+        self._checksum: int | None = None  # of the last batch
+        if position:
+            self._go_to(position, saved or {})
+
+    @property
+    def begins_once(self) -> bool:
+        return begins_once(self._source)
+
+    def next(self) -> Any:
+        batch = self._draw()
+        self._checksum = checksum(batch)
+        self.position += 1
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        return {"position": self.position, "starts": list(self._starts), "checksum": self._checksum}
+
+    def observe(self, waited: float, computed: float) -> None:
+        """How many workers there are is the loader's."""
+
+    @property
+    def choice(self) -> str:
+        return f"data: {kind(self._source)}; after a stop {_EXACTNESS[_way(self._source)]}"
+
+    def close(self) -> None:
+        self._iterator = None  # which ends the workers of a DataLoader
+
+    # ---- one batch ---------------------------------------------------------------------------------------------------
+
+    def _draw(self) -> Any:
+        if self._iterator is None:
+            self._begin()
+        assert self._iterator is not None
+        self._seed_all()
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            pass
+        except RuntimeError as error:
+            raise _of_worker(error) from None
+        if self.begins_once:
+            raise DataEnded
+        if self.position == self._starts[-1]:
+            raise ValueError("train_loader: expected at least one batch an epoch, got none")
+        self._starts.append(self.position)
+        self._begin()
+        return self._draw()
+
+    def _begin(self) -> None:
+        """The epoch in which the next batch is its first."""
+        seed = self._seed_all()
+        source, epoch = self._source, len(self._starts) - 1
+        for part in (source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
+            if callable(getattr(part, "set_epoch", None)):
+                part.set_epoch(epoch)  # type: ignore[union-attr]
+            if isinstance(getattr(part, "generator", None), torch.Generator):
+                part.generator.manual_seed(seed)  # type: ignore[union-attr]
+        self._iterator = iter(source)
+
+    def _seed_all(self) -> int:
+        seed = seed_of(self._seed, self.position)
+        torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
+        return seed
+
+    # ---- after a stop ------------------------------------------------------------------------------------------------
+
+    def _go_to(self, position: int, saved: dict[str, Any]) -> None:
+        self._starts = [start for start in saved.get("starts", [0]) if start < position]
+        start, skips = self._starts[-1], _way(self._source) == "skip"
+        if not skips:
+            logger.info("data: going over %d batches again that were trained on before the stop", position - start)
+        self.position = start
+        self._begin()
+        batch = None
+        for number in range(start, position):
+            self.position = number
+            is_last = number == position - 1
+            if skips and not is_last:
+                self._seed_all()
+                self._iterator._next_index()  # type: ignore[union-attr]
+            else:
+                batch = self._again(position)
+        self.position = position
+        self._checksum = checksum(batch)
+        if saved.get("position") != position:  # the step under way begins again, with batches that were seen
+            return
+        if self._checksum == saved.get("checksum"):
+            logger.info("data: the last batch before the stop came again as it was")
+        else:
+            logger.warning("not bit for bit the run as it was: the loader gives other batches than before the stop")
+
+    def _again(self, position: int) -> Any:
+        assert self._iterator is not None
+        self._seed_all()
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise ValueError(
+                f"train_loader: expected at least {position - self._starts[-1]} batches, which were trained on before"
+                f" the stop, got {self.position - self._starts[-1]}; give the loader that the run began with"
+            ) from None
+
+
+def begins_once(source: Iterable[Any]) -> bool:
+    """An iterator gives itself."""
+    return iter(source) is source if isinstance(source, Iterator) else False
+
+
+def peek(source: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
+    """(the first batch, a source that still begins with it)."""
+    iterator = iter(source)
+    try:
+        first = next(iterator)
+    except StopIteration:
+        raise ValueError("train_loader: expected at least one batch an epoch, got none") from None
+    return first, itertools.chain([first], iterator) if begins_once(source) else source
+
+
+def length(source: Iterable[Any]) -> int | None:
+    """Batches of an epoch, if it can tell."""
+    if begins_once(source):
+        return None
+    try:
+        return len(source)  # type: ignore[arg-type]
+    except TypeError:  # there is no such method, or, of a DataLoader, none of its data set
+        return None
+
+
+def kind(source: Iterable[Any]) -> str:
+    count = length(source)
+    return f"a {type(source).__name__}" + (f" of {count} batches" if count is not None else "")
+
+
+def checksum(batch: Any) -> int:
+    """Of the shapes, the kinds and the first bytes of all tensors and arrays in it, and of other values as text."""
+    total = 0
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor):
+            flat = leaf.detach().reshape(-1)[: _CHECKED // leaf.element_size()].contiguous()
+            total = zlib.crc32(f"{leaf.dtype} {tuple(leaf.shape)}".encode(), total)
+            total = zlib.crc32(flat.view(torch.uint8).numpy().data, total)
+        elif isinstance(leaf, np.ndarray):
+            total = zlib.crc32(f"{leaf.dtype} {leaf.shape}".encode(), total)
+            total = zlib.crc32(np.ascontiguousarray(leaf.reshape(-1)[: _CHECKED // leaf.itemsize]).data, total)
+        elif isinstance(leaf, str | bytes | int | float | type(None)):
+            total = zlib.crc32(repr(leaf).encode(), total)
+    return total
+
+
+_EXACTNESS = {
+    "skip": "it goes on at the very sample, bit for bit",
+    "again": "its epoch is gone over again, bit for bit if it gives the same batches again, which is checked",
+    "once": "give a new one, which is gone over from its beginning; that it gives the same batches again is checked",
+}
+
+
+def _way(source: Iterable[Any]) -> str:
+    """After a stop: a key of _EXACTNESS."""
+    if begins_once(source):
+        return "once"
+    plain = type(source) is DataLoader and source.num_workers == 0 and not isinstance(source.dataset, IterableDataset)
+    has_indices = plain and source.batch_sampler is not None  # type: ignore[attr-defined]
+    return "skip" if has_indices else "again"
+
+
+def _of_worker(error: RuntimeError) -> Exception:
+    return WorkerDied(str(error)) if str(error).startswith("DataLoader worker") else error

@@ -1,0 +1,276 @@
+"""fit(): any model and any loader through the trainer that the recipes have.
+
+    fullstride.fit(model, train_loader, torch.nn.CrossEntropyLoss(), epochs=10, valid_loader=valid_loader)
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ..data import any_loader
+from ..data.any_loader import AnyLoader
+from ..optim import Lookahead, torch_optimizers
+from ..preparation import restore
+from ..recipes import config_files
+from ..recipes.config import Config, Evaluation, Optimizer, Schedule
+from ..recipes.strict import as_mapping, overlay
+from ..recipes.task import Task
+from .checkpoints.store import Store
+from .hooks import Hook
+from .trainer import Result, Trainer
+
+logger = logging.getLogger(__name__)
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig(Config):
+    """A run whose model and data only the caller has."""
+
+    def way_to_resume(self, run: Path) -> str:
+        return f"fullstride.fit(..., run={str(run)!r}, resume=True)"
+
+
+def fit(
+    model: nn.Module,
+    train_loader: Iterable[Any],
+    loss: Loss | None = None,
+    *,
+    epochs: float | None = None,
+    steps: int | None = None,
+    valid_loader: Iterable[Any] | None = None,
+    optimizer: torch.optim.Optimizer | Mapping[str, Any] | None = None,
+    batch_loss: Callable[[nn.Module, Any], Tensor] | None = None,
+    metrics: Mapping[str, Callable[[Any, Any], Any]] | None = None,
+    higher_is_better: Collection[str] = ("accuracy",),
+    run: str | Path | None = None,
+    resume: bool = False,
+    load_best: bool = False,
+    hooks: Sequence[Hook] = (),
+    report: bool = True,
+    quiet: bool = False,
+    **fields: Any,
+) -> Result:
+    """Trains the model in place; it ends as an ordinary fp32 model with the last weights.
+
+    train_loader: a torch DataLoader or any iterable of batches (inputs ..., target), or of dictionaries for a model
+        that computes its loss itself.
+    loss: loss(model(inputs ...), target). Without it the model is called with the batch, and gives a loss or an
+        object with one, as those of transformers do.
+    batch_loss: instead, batch_loss(model, batch), for everything else.
+    optimizer: torch.optim's AdamW, Adam or SGD, one of fullstride.optim, or fields such as {"name": "lamb"}.
+    metrics: name -> function(output, target) that gives the mean over a batch, computed with valid_loader.
+    run, resume: the folder for everything, and whether to go on with what is there; else to begin.
+    load_best: ends with the weights of the best evaluation instead.
+    fields: every field of a recipe's config: accumulate=8, precision="fp32", clip=1.0, seed=3,
+        schedule={"name": "cosine", "warmup": 0.05}, evaluation={"every": "2 epochs", "patience": 3} ...
+    """
+    task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better)
+    config = _config(task, epochs, steps, optimizer, fields)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        torch_optimizers.check(optimizer)
+        task.optimizer = optimizer
+    there = run is not None and (Path(run) / "config.yaml").exists()
+    if resume and run is None:
+        raise ValueError("resume: expected a run folder to go on with, got none; give run=")
+    if resume and there:
+        assert run is not None
+        trainer = Trainer.resume(run, hooks, base=config, task=task)
+        for line in _differences(trainer.config, config):
+            logger.warning("%s", line)
+    else:
+        trainer = Trainer(config, run, hooks, task)
+    trainer.quiet = quiet
+    was_training = model.training
+    try:
+        result = trainer.fit()
+    finally:
+        if "_preparation" in model.__dict__:
+            restore(model)
+        model.train(was_training)
+    if load_best:
+        best = Store(result.run / "checkpoints").best()
+        if best is not None:
+            model.load_state_dict(best.tensors["model"])
+    if report:
+        _report(result.run)
+    return result
+
+
+def _config(
+    task: "_LoaderTask",
+    epochs: float | None,
+    steps: int | None,
+    optimizer: torch.optim.Optimizer | Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+) -> Config:
+    """What the trainer is told; an ordinary loop has neither a schedule nor a limit of the norm."""
+    if (epochs is None) == (steps is None):
+        raise ValueError(f"fit: expected epochs= or steps=, got {'neither' if epochs is None else 'both'}")
+    known = any_loader.length(task.source) is not None
+    often: int | str = "1 epoch" if known else 500
+    base: Config = FitConfig(
+        recipe="fit", micro_batch=task.batch_size, epochs=epochs, steps=steps, clip=None,
+        schedule=Schedule(name="constant"), evaluation=Evaluation(every=often),
+    )  # fmt: skip
+    base = base.replace(checkpoints={"every": often})
+    if "micro_batch" in fields or "recipe" in fields:
+        raise ValueError("fit: the size of a batch is the loader's; give accumulate= for more of them in a step")
+    if isinstance(optimizer, torch.optim.Optimizer):
+        base = base.replace(optimizer=_as_fields(optimizer))
+    elif optimizer is not None:
+        base = base.replace(optimizer=optimizer)
+    return overlay(base, fields)
+
+
+def _as_fields(optimizer: torch.optim.Optimizer) -> Optimizer:
+    """Of the first group, as the config shows it; each group trains with its own."""
+    group = optimizer.param_groups[0]
+    inner = optimizer.optimizer if isinstance(optimizer, Lookahead) else optimizer
+    values: dict[str, Any] = {key: group[key] for key in ("betas", "eps", "momentum", "weight_decay") if key in group}
+    values |= {"name": type(inner).__name__.lower(), "lr": float(group["lr"])}
+    if isinstance(optimizer, Lookahead):
+        counts = optimizer.counts
+        values |= {"lookahead": True, "lookahead_alpha": counts["alpha"], "lookahead_k": counts["k"]}
+    return Optimizer(**values, state_precision=getattr(inner, "state_precision", "fp32"))
+
+
+def _differences(of_run: Config, given: Config) -> list[str]:
+    """Fields whose value in the run's own config is another one than in the call."""
+    before, now = (dict(config_files.flat(as_mapping(config))) for config in (of_run, given))
+    changed = [name for name in now if before[name] != now[name] and not (name == "precision" and now[name] == "auto")]
+    return [f"{name}: the run goes on with {before[name]}, not with {now[name]} of this call" for name in changed]
+
+
+def _report(run: Path) -> None:
+    from .. import report
+
+    try:
+        logger.info("report: %s", report.write(run))
+    except ModuleNotFoundError as error:
+        logger.info("no report: %s is not installed; get it with: pip install 'fullstride[report]'", error.name)
+
+
+class _LoaderTask(Task):
+    """A model and loaders that are there already."""
+
+    optimizer: torch.optim.Optimizer | None = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        source: Iterable[Any],
+        valid: Iterable[Any] | None,
+        loss: Loss | None,
+        batch_loss: Callable[[nn.Module, Any], Tensor] | None,
+        metrics: Mapping[str, Callable[[Any, Any], Any]],
+        higher_is_better: Collection[str],
+    ) -> None:
+        _check(model, source, valid, loss, batch_loss, metrics)
+        self._model, self._loss, self._batch_loss, self._metrics = model, loss, batch_loss, dict(metrics)
+        self.example, self.source = any_loader.peek(source)
+        self._valid = valid
+        self.batch_size = getattr(source, "batch_size", None) or _size(self.example)
+        self.metrics = ("loss", *self._metrics)
+        self.higher_is_better = frozenset(higher_is_better)
+
+    @property
+    def num_train(self) -> int | None:
+        count = any_loader.length(self.source)
+        return None if count is None else count * self.batch_size
+
+    @property
+    def num_valid(self) -> int | None:
+        if self._valid is None:
+            return 0
+        count = any_loader.length(self._valid)
+        return None if count is None else count * self.batch_size
+
+    def micro_batches_of_epoch(self, config: Config) -> Fraction | None:
+        count = any_loader.length(self.source)
+        return None if count is None else Fraction(count)
+
+    def train_batches(self, config: Config, position: int, saved: dict[str, Any] | None) -> AnyLoader:
+        loader = AnyLoader(self.source, config.seed, position, saved)
+        logger.info("%s", loader.choice)
+        return loader
+
+    def valid_batches(self, batch: int) -> Iterable[Any]:
+        assert self._valid is not None
+        return self._valid
+
+    def build_model(self) -> nn.Module:
+        return self._model
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer | None:
+        return self.optimizer
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self._loss_and_output(model, batch)[0]
+
+    def score(self, model: nn.Module, batch: Any) -> dict[str, float]:
+        loss, output, target = self._loss_and_output(model, batch)
+        count = _size(batch)
+        values = {name: float(metric(output, target)) for name, metric in self._metrics.items()}
+        return {"count": count, "loss": loss.item() * count} | {name: value * count for name, value in values.items()}
+
+    def _loss_and_output(self, model: nn.Module, batch: Any) -> tuple[Tensor, Any, Any]:
+        if self._batch_loss is not None:
+            return _scalar(self._batch_loss(model, batch), "batch_loss"), None, None
+        if self._loss is None:
+            output = model(**batch) if isinstance(batch, Mapping) else model(*_parts(batch))
+            found = output if isinstance(output, Tensor) else getattr(output, "loss", None)
+            return _scalar(found, "the model, without a loss function,"), output, None
+        *inputs, target = _parts(batch)
+        if not inputs:
+            raise ValueError("train_loader: expected batches (inputs ..., target), got one part; give batch_loss=")
+        output = model(*inputs)
+        return _scalar(self._loss(output, target), "loss"), output, target
+
+
+def _parts(batch: Any) -> Sequence[Any]:
+    if isinstance(batch, Mapping):
+        raise ValueError("train_loader: expected batches (inputs ..., target), got a dictionary; give batch_loss=")
+    return batch if isinstance(batch, tuple | list) else (batch,)
+
+
+def _scalar(value: Any, who: str) -> Tensor:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"fit: expected one number from {who} as a tensor, got {got}")
+    return value
+
+
+def _size(batch: Any) -> int:
+    """Samples in it: the first length of its first tensor that has one."""
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, Tensor) and leaf.dim():
+            return len(leaf)
+    return 1
+
+
+def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any, metrics: Mapping[str, Any]) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected an nn.Module, got {type(model).__name__}")
+    for name, loader in {"train_loader": source, "valid_loader": valid}.items():
+        if loader is not None and not hasattr(loader, "__iter__"):
+            raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {type(loader).__name__}")
+    if valid is not None and any_loader.begins_once(valid):
+        raise TypeError("valid_loader: expected one that can be gone over again, got an iterator; give a list, say")
+    if loss is not None and batch_loss is not None:
+        raise ValueError("fit: expected loss or batch_loss, got both")
+    for name, function in {"loss": loss, "batch_loss": batch_loss, **metrics}.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
+    if metrics and loss is None:
+        raise ValueError("metrics: expected loss= with them, which says what output and target are, got none")
+    if "_preparation" in model.__dict__:
+        raise ValueError("model: expected one that is not prepared, got a prepared one; restore() it first")

@@ -1,0 +1,253 @@
+"""fullstride.fit(): anybody's model and loader, with all that the recipes' trainer gives."""
+
+import multiprocessing
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+import fullstride
+from fullstride.data.synthetic import SyntheticDataset
+from fullstride.run_folder.metrics import read
+from fullstride.train.checkpoints.store import Store
+from fullstride.train.errors import Interrupted
+
+from ..patience import PATIENCE
+from .runs import Signal, assert_same_run, assert_same_tensors, losses
+
+DATA = SyntheticDataset(50, 12, 5, noise=1.0)
+VALID = SyntheticDataset(20, 12, 5, noise=1.0, first=50)
+QUICK = {"precision": "fp32", "threads": 1, "checkpoints": {"background": False}, "logging": {"every": 1}}
+
+
+def network(dropout=0.1):
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 5))
+
+
+def accuracy(output, target):
+    return (output.argmax(1) == target).float().mean()
+
+
+def loaders(**options):
+    return DataLoader(DATA, 8, shuffle=True, **options), DataLoader(VALID, 8)
+
+
+def fit(run, model=None, train=None, **options):
+    source, valid = loaders()
+    common = {"epochs": 4, "valid_loader": valid, "accumulate": 2, "metrics": {"accuracy": accuracy}, "report": False}
+    given = {"optimizer": {"lr": 1e-2}, **QUICK, **common, **options}
+    return fullstride.fit(model or network(), source if train is None else train, nn.CrossEntropyLoss(), run=run, **given)
+
+
+def test_a_run_leaves_all_that_a_recipes_run_leaves(tmp_path):
+    model = network()
+    result = fit(tmp_path / "run", model, report=True)
+    assert result.steps == 14  # 4 epochs of 7 batches, 2 a step
+    assert [row["step"] for row in read(tmp_path / "run") if row["kind"] == "eval"] == [4, 7, 11, 14]
+    assert losses(tmp_path / "run")[-1][1] < 0.8 * losses(tmp_path / "run")[0][1]
+    assert result.best["accuracy"] > 0.5
+    names = {"checkpoints", "config.yaml", "log.txt", "machine.json", "metrics.jsonl", "metrics.csv", "report.html"}
+    assert names <= {path.name for path in (tmp_path / "run").iterdir()}
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "data: a DataLoader of 7 batches; after a stop it goes on at the very sample, bit for bit" in log
+
+
+def test_it_is_the_plain_loop_to_rounding(tmp_path):
+    """Constant rate, no limit of the norm: what a script without this package would compute."""
+    fit(tmp_path / "run", network(dropout=0.0), train=DataLoader(DATA, 8), accumulate=1)
+    model = network(dropout=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    expected = []
+    for _ in range(4):
+        for x, labels in DataLoader(DATA, 8):
+            loss = nn.functional.cross_entropy(model(x), labels)
+            expected.append(loss.item())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [loss for _, loss in losses(tmp_path / "run")] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_model_ends_as_an_ordinary_one_with_the_last_weights(tmp_path):
+    model = network().eval()
+    fit(tmp_path / "run", model, precision="bf16")
+    assert type(model[0]) is nn.Linear
+    assert model[0].weight.dtype is torch.float32
+    assert not model.training
+    last = Store(tmp_path / "run" / "checkpoints").newest()
+    assert_same_tensors({"": dict(model.state_dict())}, {"": last.tensors["model"]})
+
+
+def test_or_with_the_best_weights(tmp_path):
+    model = network()
+    result = fit(tmp_path / "run", model, optimizer={"lr": 0.3}, evaluation={"metric": "accuracy"}, load_best=True)
+    best = Store(tmp_path / "run" / "checkpoints").best()
+    assert best.step == result.best["step"]
+    assert_same_tensors({"": dict(model.state_dict())}, {"": best.tensors["model"]})
+
+
+OPTIMIZERS = {
+    "torch's": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2),
+    "with groups": lambda model: torch.optim.SGD(
+        [{"params": model[0].parameters(), "lr": 0.3}, {"params": model[3].parameters()}], lr=0.1, momentum=0.9
+    ),
+    "Lookahead": lambda model: fullstride.optim.Lookahead(fullstride.optim.Lamb(model.parameters()), k=3),
+    "fields": lambda model: {"name": "lamb", "state_precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_resuming_is_bitwise_the_run_that_was_not_interrupted(tmp_path, name, precision):
+    def run(folder, **options):
+        model = network()
+        optimizer = OPTIMIZERS[name](model)
+        return fit(tmp_path / folder, model, optimizer=optimizer, precision=precision, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):  # in the middle of a step and of an epoch
+        run("parts", hooks=[Signal(signal.SIGTERM, step=5, micro=0)])
+    assert run("parts", resume=True).steps == 14
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    log = (tmp_path / "parts" / "log.txt").read_text()
+    assert f"go on with: fullstride.fit(..., run={str(tmp_path / 'parts')!r}, resume=True)" in log
+    assert "the last batch before the stop came again as it was" in log
+    assert "not bit for bit" not in log
+
+
+class Kill(fullstride.Hook):
+    def __init__(self, step):
+        self.step = step
+
+    def on_step(self, trainer, loss):
+        if trainer.state.step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(run, step, workers):
+    train = DataLoader(DATA, 8, shuffle=True, num_workers=workers)
+    fit(run, train=train, resume=True, hooks=[Kill(step)], checkpoints={"every": 3})
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_killed_again_and_again_it_ends_as_if_nothing_had_happened(tmp_path, workers):
+    train = DataLoader(DATA, 8, shuffle=True, num_workers=workers)
+    fit(tmp_path / "whole", train=train, checkpoints={"every": 3})
+    for step in (2, 4, 8, 13):
+        child = multiprocessing.get_context("spawn").Process(target=killed, args=(tmp_path / "run", step, workers))
+        child.start()
+        child.join(PATIENCE)
+        assert child.exitcode == -signal.SIGKILL
+    fit(tmp_path / "run", train=train, resume=True, checkpoints={"every": 3})
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+class Replies(nn.Module):
+    """A model that computes its loss itself, as those of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x, labels):
+        return SimpleNamespace(loss=nn.functional.cross_entropy(self.inner(x), labels))
+
+
+class Named(Dataset):
+    def __len__(self):
+        return len(DATA)
+
+    def __getitem__(self, index):
+        x, label = DATA[index]
+        return {"x": x, "labels": label}
+
+
+def test_a_model_may_compute_its_loss_itself(tmp_path):
+    result = fullstride.fit(
+        Replies(), DataLoader(Named(), 8), epochs=3, valid_loader=DataLoader(Named(), 8),
+        optimizer={"lr": 1e-2}, run=tmp_path, report=False, **QUICK,
+    )  # fmt: skip
+    assert result.best["loss"] < 1.5
+
+
+def test_a_function_of_model_and_batch_may_do_everything(tmp_path):
+    def batch_loss(model, batch):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["labels"]) + 0.1
+
+    batches = [{"x": x, "labels": labels} for x, labels in DataLoader(DATA, 8)]
+    result = fullstride.fit(
+        network(), batches, batch_loss=batch_loss, steps=9, run=tmp_path, report=False, **QUICK
+    )  # fmt: skip
+    assert (result.steps, result.best) == (9, None)
+
+
+def test_a_generator_that_ends_ends_the_run_with_whole_steps(tmp_path):
+    result = fit(tmp_path, train=iter(list(loaders()[0])), epochs=None, steps=99)
+    assert (result.steps, result.stopped) == (3, "the data ended")
+    assert Store(tmp_path / "checkpoints").newest().step == 3
+
+
+def test_early_stopping(tmp_path):
+    result = fit(tmp_path, epochs=50, optimizer={"lr": 0.5}, evaluation={"every": 1, "patience": 2})
+    assert result.stopped == "loss was not better in 2 evaluations"
+
+
+def test_what_the_call_says_otherwise_than_the_run_is_said(tmp_path, caplog):
+    fit(tmp_path / "run")
+    fit(tmp_path / "run", resume=True, optimizer={"lr": 0.5})
+    assert "optimizer.lr: the run goes on with 0.01, not with 0.5 of this call" in caplog.text
+
+
+def test_the_commands_tell_that_such_a_run_goes_on_in_python(tmp_path):
+    fit(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"go on there, by fit\(\.\.\., run=\.\.\., resume=True\)"):
+        fullstride.Trainer.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": None}, "fit: expected epochs= or steps=, got neither"),
+        ({"steps": 3}, "fit: expected epochs= or steps=, got both"),
+        ({"train": 7}, "train_loader: expected a DataLoader or an iterable of batches, got int"),
+        ({"train": []}, "train_loader: expected at least one batch an epoch, got none"),
+        ({"train": iter([(torch.zeros(2, 12), torch.zeros(2).long())])}, "epochs: expected steps, as the data has"),
+        ({"valid_loader": iter([1])}, "valid_loader: expected one that can be gone over again, got an iterator"),
+        ({"batch_loss": len}, "fit: expected loss or batch_loss, got both"),
+        ({"metrics": {"accuracy": 1}}, "accuracy: expected a function, got int"),
+        ({"micro_batch": 3}, "fit: the size of a batch is the loader's; give accumulate="),
+        ({"accumulat": 3}, "unknown field 'accumulat'; did you mean 'accumulate'?"),
+        ({"resume": True, "run": None}, "resume: expected a run folder to go on with, got none; give run="),
+        ({"model": len}, "model: expected an nn.Module, got builtin_function_or_method"),
+        ({"train": [{"x": torch.zeros(2, 12)}]}, r"train_loader: expected batches .*, got a dictionary; give batch"),
+        ({"train": [torch.zeros(2, 12)]}, r"train_loader: expected batches .*, got one part; give batch_loss="),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, options, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}") as caught:
+        fit(**{"run": tmp_path / "run", **options})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loss_that_is_no_number_is_one_line(tmp_path):
+    loss = nn.CrossEntropyLoss(reduction="none")
+    with pytest.raises(ValueError, match=r"^fit: expected one number from loss as a tensor, got a tensor of shape"):
+        fullstride.fit(network(), loaders()[0], loss, epochs=1, run=tmp_path, report=False, **QUICK)
+
+
+def test_an_optimizer_without_a_fast_form_is_refused_before_anything_happens(tmp_path):
+    model = network()
+    with pytest.raises(TypeError, match=r"^expected torch\.optim's AdamW, Adam or SGD, got .*Adagrad"):
+        fit(tmp_path / "run", model, optimizer=torch.optim.Adagrad(model.parameters()))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_prepared_model_is_refused(tmp_path):
+    model, _ = fullstride.prepare(network(), precision="fp32", threads=1)
+    with pytest.raises(ValueError, match=r"^model: expected one that is not prepared, got a prepared one"):
+        fit(tmp_path / "run", model)
