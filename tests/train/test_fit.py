@@ -41,7 +41,8 @@ def fit(run, model=None, train=None, **options):
     source, valid = loaders()
     common = {"epochs": 4, "valid_loader": valid, "accumulate": 2, "metrics": {"accuracy": accuracy}, "report": False}
     given = {"optimizer": {"lr": 1e-2}, **QUICK, **common, **options}
-    return fullstride.fit(model or network(), source if train is None else train, nn.CrossEntropyLoss(), run=run, **given)
+    source = source if train is None else train
+    return fullstride.fit(model or network(), source, nn.CrossEntropyLoss(), run=run, **given)
 
 
 def test_a_run_leaves_all_that_a_recipes_run_leaves(tmp_path):
