@@ -32,7 +32,7 @@ class Sampler:
     """Told the epoch, as that of a distributed run is."""
 
     def __init__(self):
-        self.epoch = None
+        self.epoch = 0
 
     def set_epoch(self, epoch):
         self.epoch = epoch
