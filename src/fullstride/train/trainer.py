@@ -115,6 +115,7 @@ class Trainer:
             with self.clock("optimizer"):
                 if self.freezer is not None:
                     self.freezer.step(step_loss)
+                    self.recorder.mind_freezing(self.state.step + 1)
                 skipped = self.optimizer.skipped_steps
                 self.optimizer.step()
                 self.optimizer.zero_grad()
@@ -227,7 +228,7 @@ class Trainer:
             self.task.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2)
         )
         stack.callback(self.loader.close)
-        self.recorder.start(stack, self.state, self.model, self.flops, self.environment)
+        self.recorder.start(stack, self.state, self.model, self.flops, self.environment, self.freezer)
         self._call_hooks("on_start")
         self.clock.take()
 
