@@ -81,7 +81,7 @@ class FreezeReport:
     saved_compute: float
     thaws: int
     stages: list[str]
-    """Names of all that may freeze one after the other, frozen or not; the layers of one joined by +."""
+    """Names of all that may freeze one after the other, frozen or not: their layers with parameters, joined by +."""
     num_frozen: int
     """So many of the stages, from the front, are frozen now."""
 
@@ -199,7 +199,7 @@ class DynamicFreezer:
             saved=self._saved / max(1, self.steps * total),
             saved_compute=self._saved_compute / max(1.0, self.steps * self._costs[0]) if self._costs else 0.0,
             thaws=self.thaws,
-            stages=[" + ".join(watched.stage.layers) or "the rest" for watched in self._watched],
+            stages=[_name(watched.stage) for watched in self._watched],
             num_frozen=len(self._frozen),
         )
 
@@ -315,6 +315,11 @@ class DynamicFreezer:
                     f"expected the state of a freezer of this model, got one with {', '.join(sorted(unknown))},"
                     " which the model does not have"
                 )
+
+
+def _name(stage: Stage) -> str:
+    own = [layer for layer in stage.layers if any(name.startswith(f"{layer}.") for name in stage.parameters)]
+    return " + ".join(own) or "the rest"
 
 
 def _detach_output(module: nn.Module, inputs: Any, output: Any) -> Any:
