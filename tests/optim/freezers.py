@@ -16,6 +16,11 @@ def batch(step=0, width=8):
     return torch.randn(16, width, generator=generator), torch.randn(16, width, generator=generator)
 
 
+def by_norms(model, **options):
+    """A freezer that looks at each step's gradient norm as it is: what give_norms gives is all that it sees."""
+    return DynamicFreezer(model, **{"criterion": "settled", "threshold": 0.01, "smoothing": 0.0} | options)
+
+
 def give_norms(freezer, *norms):
     """Gradients of these norms for the stages, the first one of each parameter list carrying it."""
     for watched, norm in zip(freezer._watched, norms, strict=True):
@@ -27,7 +32,7 @@ def give_norms(freezer, *norms):
 
 def traced(model, x=None, **options):
     """A freezer that has seen a forward pass and one step of it, all norms 1."""
-    freezer = DynamicFreezer(model, **options)
+    freezer = by_norms(model, **options)
     model(batch()[0] if x is None else x)
     freezer._end_trace(freezer._trace)
     give_norms(freezer, *[1.0] * len(freezer._watched))

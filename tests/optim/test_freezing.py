@@ -1,6 +1,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import fullstride
 from fullstride import optim
 from fullstride.optim.freezing import DynamicFreezer
 
-from .freezers import batch, frozen_by, give_norms, layers_of, mlp, traced
+from .freezers import batch, by_norms, frozen_by, give_norms, layers_of, mlp, traced
 
 
 def requires_grad(model):
@@ -95,7 +96,7 @@ def test_a_step_without_gradients_of_a_layer_counts_for_nothing():
 
 def test_sparse_gradients_are_measured():
     model = nn.Sequential(nn.Embedding(10, 8, sparse=True), nn.Linear(8, 8))
-    freezer = DynamicFreezer(model, patience=2)
+    freezer = by_norms(model, patience=2)
     for _ in range(3):
         model.zero_grad()
         model(torch.tensor([1, 1, 3])).sum().backward()
@@ -185,7 +186,7 @@ def bits(model, optimizer):
 def test_frozen_layers_and_their_state_do_not_move_and_groups_stay(kind):
     model = mlp()
     optimizer = optimizers()[kind](model.parameters())
-    freezer = DynamicFreezer(model, threshold=1e9, patience=3, min_active=2)
+    freezer = by_norms(model, threshold=1e9, patience=3, min_active=2)
     for step in range(5):
         train_step((model, optimizer, freezer), step)
     assert len(freezer._frozen) == 2
@@ -229,7 +230,7 @@ def assert_interruption_changes_nothing(make, save_at, num_batches):
 
 
 def thawing_freezer(model):
-    return DynamicFreezer(model, threshold=0.5, patience=3, thaw_every=10, thaw_on_rise=0.5)
+    return by_norms(model, threshold=0.5, patience=3, thaw_every=10, thaw_on_rise=0.5)
 
 
 # Frozen after step 5 or so, thawed at 10, 20 and 30: before, frozen, thawed, frozen again.
@@ -264,7 +265,7 @@ def test_an_interruption_does_not_change_the_run_of_a_prepared_model(save_at):
 def test_bf16_parameters_with_main_gradients_freeze_and_thaw():
     model = mlp().bfloat16()
     optimizer = optim.AdamW(model.parameters(), lr=0.01)
-    freezer = DynamicFreezer(model, threshold=1e9, patience=2)
+    freezer = by_norms(model, threshold=1e9, patience=2)
     x = batch()[0].bfloat16()
 
     def accumulate():
@@ -320,7 +321,8 @@ def test_thawing_by_schedule():
 def test_a_rise_of_the_smoothed_loss_thaws_once(sign):
     """Losses below zero too: a rise is measured by the size of the lowest one."""
     freezer = traced(mlp(), patience=1)
-    freezer.thaw_on_rise, freezer.smoothing, freezer._loss = 0.2, 0.5, 1.0 if sign > 0 else -1.0
+    freezer.thaw_on_rise, freezer._loss = 0.2, 1.0 if sign > 0 else -1.0
+    freezer.options = replace(freezer.options, smoothing=0.5)
     thawed = []
     for loss in (0.5, 1.0, 1.0, 1.0, 1.1, 1.0, 1.5, 1.5, 1.5, 1.5):
         give_norms(freezer, 1, 1, 1, 1)
@@ -358,7 +360,7 @@ def test_what_the_user_froze_stays_frozen():
 
 def test_batch_norm_and_dropout_go_on_in_frozen_layers():
     model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)), nn.Linear(8, 8))
-    freezer = DynamicFreezer(model, threshold=1e9, patience=1)
+    freezer = by_norms(model, threshold=1e9, patience=1)
     for _ in range(3):
         model(batch()[0]).sum().backward()
         freezer.step()
@@ -380,15 +382,19 @@ def test_the_report_counts_updates_left_out():
     report = freezer.report()
     assert (report.steps, report.num_layers, report.frozen_parameters, report.total_parameters) == (4, 4, 144, 288)
     assert report.saved == 0.25  # half of the parameters in half of the steps
+    # 4 equal layers cost 4 x 3 products less the dx of the first; with two frozen 2 x 1 + 2 x 3 less the third one's.
+    assert report.saved_compute == pytest.approx((11 - 7) / 11 / 2)
     assert str(report) == (
-        "frozen now: 0, 1, 2 (144 of 288 parameters); over 4 steps 25.0% of parameter updates saved, thawed 0 times"
+        "frozen now: 0, 1, 2 (144 of 288 parameters); over 4 steps 18.2% of the compute and 25.0% of parameter"
+        " updates saved, thawed 0 times"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"threshold": 0}, "expected threshold to be a relative change above 0, got 0"),
+        ({"criterion": "calm"}, "expected criterion to be one of slowed, below, settled, got 'calm'"),
+        ({"threshold": 0}, "expected threshold to be None or a share above 0, got 0"),
         ({"patience": 0}, "expected patience to be at least 1 step, got 0"),
         ({"min_active": 0}, "expected min_active to be at least 1: .* got 0"),
         ({"thaw_every": 0}, "expected thaw_every to be None or at least 1 step, got 0"),

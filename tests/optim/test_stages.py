@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 import fullstride
 from fullstride.optim.freezing import DynamicFreezer
 
-from .freezers import batch, frozen_by, layers_of, mlp, parameters_of, traced
+from .freezers import batch, by_norms, frozen_by, layers_of, mlp, parameters_of, traced
 
 
 class Reversed(nn.Module):
@@ -142,7 +142,7 @@ def test_looking_at_a_parameter_is_not_using_it():
 
 def test_layers_can_be_given():
     model = Reversed()
-    freezer = DynamicFreezer(model, layers=[model.stem, *model.blocks], patience=1)
+    freezer = by_norms(model, layers=[model.stem, *model.blocks], patience=1)
     assert layers_of(freezer) == [["stem"], ["blocks.0"], ["blocks.1"], []]
     assert parameters_of(freezer)[-1] == ["position", "scale", "unused", "head.weight", "head.bias"]
     tied = Tied(functional=False)
@@ -172,7 +172,7 @@ def test_a_compiled_model_freezes_when_its_layers_are_given():
     compiled(batch()[0])
     with pytest.raises(RuntimeError, match=r"pass layers=\[...\] in forward order \(with torch.compile always\)"):
         blind.step()
-    freezer = DynamicFreezer(compiled, threshold=1e9, patience=1, layers=[model[0], model[2], model[4]])
+    freezer = by_norms(compiled, threshold=1e9, patience=1, layers=[model[0], model[2], model[4]])
     for _ in range(3):
         model.zero_grad()
         compiled(batch()[0]).sum().backward()

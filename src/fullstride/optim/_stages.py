@@ -10,6 +10,7 @@ entirely before it or entirely after it:
 
 Order and uses are seen in one forward pass: hooks tell which layer runs, a TorchFunctionMode which parameters go into
 its functions. Parameters of a layer count as used whenever it is called, for functions written in C++ are not seen.
+The same pass tells what the products of each stage cost (_products.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+from ._products import Places, Product, has_products, products_of
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
@@ -48,11 +51,13 @@ class Trace:
     """Sees one forward pass of the model under way, the first one in which gradients are recorded.
 
     `calls[t]` is the layer that ran as number t; `uses` holds (t, parameter, inside): inside call t, or before it.
+    `products` are those with a weight, wherever in the model.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[nn.Module] = []
         self.uses: set[tuple[int, nn.Parameter, bool]] = set()
+        self.products: list[Product] = []
         self.complete = False
         self._depth = 0  # a layer may call another one
         self._mode = _SeeParameters(self)
@@ -65,6 +70,8 @@ class Trace:
         for layer in dict.fromkeys(find_layers(model)):
             self._handles.append(layer.register_forward_pre_hook(self._enter_layer))
             self._handles.append(layer.register_forward_hook(self._leave_layer, always_call=True))
+        for module in filter(has_products, model.modules()):
+            self._handles.append(module.register_forward_hook(self._see_products))
 
     def remove(self) -> None:
         for handle in self._handles:
@@ -73,7 +80,7 @@ class Trace:
     def _begin(self, model: nn.Module, _: Any) -> None:
         if self.complete or self._entered or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
-        self.calls, self.uses, self._depth = [], set(), 0
+        self.calls, self.uses, self.products, self._depth = [], set(), [], 0
         self._entered = True
         self._mode.__enter__()
 
@@ -94,6 +101,10 @@ class Trace:
     def _leave_layer(self, layer: nn.Module, *_: Any) -> None:
         if self._entered:
             self._depth -= 1
+
+    def _see_products(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        if self._entered:
+            self.products += products_of(module, inputs, output)
 
     def see(self, parameter: nn.Parameter) -> None:
         inside = self._depth > 0
@@ -182,6 +193,16 @@ def given_stages(model: nn.Module, layers: Sequence[nn.Module]) -> list[Stage]:
             for i in earlier:
                 stages[i].detach = stages[i].layers
     return _with_parameters(stages)
+
+
+def places_of(model: nn.Module, stages: Sequence[Stage]) -> Places:
+    parameters = dict(model.named_parameters())
+    owner = {parameters[name]: i for i, stage in enumerate(stages) for name in stage.parameters}
+    first_use = dict(owner)
+    for i, stage in reversed(list(enumerate(stages))):
+        for name in stage.detach:
+            first_use |= {p: i for p in model.get_submodule(name).parameters() if p in owner}
+    return Places(owner, first_use, len(stages))
 
 
 def _join(together: Sequence[tuple[int, int]], length: int) -> list[int]:

@@ -109,17 +109,32 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Freeze:
-    """Stops training layers whose gradients have settled, from the front of the model."""
+    """Stops training layers that have learnt what they can, from the front of the model: backward ends behind them."""
 
     enabled: bool = False
-    threshold: float = 0.01
-    """A gradient has settled when its norm changes by less than this share ..."""
+    criterion: Literal["slowed", "below", "settled"] = "slowed"
+    """slowed: weights move little by now; below: gradients are small by now; settled: gradients no longer change."""
+    threshold: float | None = None
+    """A share: of the farthest move (slowed), of the largest norm (below), of change (settled); None: what is good."""
     patience: int = 30
-    """... for so many steps in a row."""
+    """Steps that movement is measured over, or that a gradient must be small or settled for."""
+    smoothing: float = 0.95
+    """Of gradient norms and of the loss: the share of the past in the running mean."""
+    min_active: int = 1
+    """So many layers at the end never freeze."""
+    thaw_every: int | None = None
+    """Thaw all each time so many steps are done; None: never."""
+    thaw_on_rise: float | None = None
+    """Thaw all when the smoothed loss rises by this share above its lowest since a layer froze; None: never."""
 
     def __post_init__(self) -> None:
-        expect(self.threshold > 0, "freeze.threshold", "above 0", self.threshold)
+        expect(self.threshold is None or self.threshold > 0, "freeze.threshold", "above 0, or None", self.threshold)
         expect(self.patience >= 1, "freeze.patience", "1 or more steps", self.patience)
+        expect(0 <= self.smoothing < 1, "freeze.smoothing", "from 0 to below 1", self.smoothing)
+        expect(self.min_active >= 1, "freeze.min_active", "1 or more layers", self.min_active)
+        every, rise = self.thaw_every, self.thaw_on_rise
+        expect(every is None or every >= 1, "freeze.thaw_every", "1 or more steps, or None", every)
+        expect(rise is None or rise > 0, "freeze.thaw_on_rise", "a share above 0, or None", rise)
 
 
 @dataclass(frozen=True)

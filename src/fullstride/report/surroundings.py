@@ -74,6 +74,8 @@ def describe(row: Mapping[str, Any], started: bool = False) -> str:
         return "a new process went on from here" if started else "started"
     if name == "end":
         return f"stopped: {row['stopped']}" if row.get("stopped") else "finished"
+    if name in ("freeze", "thaw") and isinstance(row.get("layers"), list):
+        return f"{'froze' if name == 'freeze' else 'thawed'} {', '.join(map(str, row['layers']))}"
     rest = {key: value for key, value in row.items() if key not in ("kind", "attempt", "step", "seconds", "event")}
     tail = ", ".join(f"{words.label(key)} {value}" for key, value in rest.items() if value is not None)
     return ": ".join(part for part in (words.label(str(name)) if name else "", tail) if part) or "event"

@@ -59,4 +59,9 @@ def build_scaler(config: Config) -> LossScaler:
 
 def build_freezer(config: Config, model: nn.Module) -> DynamicFreezer | None:
     wish = config.freeze
-    return DynamicFreezer(model, wish.threshold, wish.patience) if wish.enabled else None
+    if not wish.enabled:
+        return None
+    return DynamicFreezer(
+        model, wish.threshold, wish.patience, criterion=wish.criterion, smoothing=wish.smoothing,
+        min_active=wish.min_active, thaw_every=wish.thaw_every, thaw_on_rise=wish.thaw_on_rise,
+    )  # fmt: skip

@@ -125,6 +125,7 @@ class Trainer:
             with self.clock("optimizer"):
                 if self.freezer is not None:
                     self.freezer.step(step_loss)
+                    self.recorder.mind_freezing(self.state.step + 1)
                 skipped = self.optimizer.skipped_steps
                 self.optimizer.step()
                 self.optimizer.zero_grad()
@@ -242,7 +243,7 @@ class Trainer:
         position = self.state.step * config.accumulate + self.state.micro
         self.loader = self.task.train_batches(config, position, self.state.data)
         stack.callback(self.loader.close)
-        self.recorder.start(stack, self.state, self.model, self.flops, self.environment)
+        self.recorder.start(stack, self.state, self.model, self.flops, self.environment, self.freezer)
         self._call_hooks("on_start")
         self.clock.take()
 

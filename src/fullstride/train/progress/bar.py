@@ -85,7 +85,9 @@ class Progress:
             ProgressBar(total=max(total, 1), completed=step, complete_style="green", finished_style="green"),
             Text(f"{_percent(step, total)}  {_duration(gone)} gone{ahead}"),
         )
-        facts = [_loss(self._row), *_speed(self._row, self._unit)] if self._row else ["waiting for the first steps"]
+        row, facts = self._row, ["waiting for the first steps"]
+        if row:
+            facts = [_loss(row), *_speed(row, self._unit), *_frozen(row)]
         lines = [", ".join(facts)] + ([self._evaluation] if self._evaluation else [])
         return Group(first, *(Text(line) for line in lines))  # a narrow terminal breaks them: nothing is lost
 
@@ -94,7 +96,7 @@ def _train_line(row: dict[str, Any], total: int, unit: str, left: float | None) 
     facts = [f"step {row['step']:>{len(str(total))}}/{total}", _loss(row)]
     if row.get("lr") is not None:
         facts.append(f"lr {row['lr']:.3g}")
-    facts += _speed(row, unit)
+    facts += _speed(row, unit) + _frozen(row)
     if left is not None and row["step"] < total:
         facts.append(f"{_duration(left)} left")
     return "  ".join(facts)
@@ -122,6 +124,12 @@ def _speed(row: dict[str, Any], unit: str) -> list[str]:
     if row.get("resident_mb") is not None:
         facts.append(f"{row['resident_mb']:,.0f} MB")
     return facts
+
+
+def _frozen(row: dict[str, Any]) -> list[str]:
+    if not row.get("frozen") and not row.get("saved_compute"):
+        return []
+    return [f"{row['frozen']} of {row['num_layers']} layers frozen ({100 * row['saved_compute']:.1f}% saved)"]
 
 
 def _evaluation(row: dict[str, Any]) -> str:

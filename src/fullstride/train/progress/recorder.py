@@ -11,6 +11,7 @@ from torch import nn
 from ... import info
 from ...backends import choosing
 from ...machine import energy, memory
+from ...optim import DynamicFreezer
 from ...preparation import Preparation, explain
 from ...recipes.config import Config
 from ...recipes.length import Length
@@ -20,6 +21,7 @@ from ...run_folder.metrics import Metrics, last_attempt
 from ..state import State
 from .bar import Progress
 from .clock import Clock
+from .frozen_layers import FrozenLayers
 from .layer_gradients import layer_norms
 
 logger = logging.getLogger(__name__)
@@ -38,12 +40,14 @@ class Recorder:
         self._energy = energy.Meter()
 
     def start(
-        self, stack: contextlib.ExitStack, state: State, model: nn.Module, flops: float, environment: dict[str, Any]
-    ) -> None:
+        self, stack: contextlib.ExitStack, state: State, model: nn.Module, flops: float, environment: dict[str, Any],
+        freezer: DynamicFreezer | None = None,
+    ) -> None:  # fmt: skip
         """The model is prepared and the state restored; flops: of a sample. What is opened is closed with the stack."""
         precision = environment["precision"]
         self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
         self._flops = flops
+        self._frozen = FrozenLayers(freezer)
         self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
         size = sum(p.numel() for p in model.parameters())
         self._write_machine(explain(model), size, environment)
@@ -65,6 +69,12 @@ class Recorder:
         self._progress.step(step)
         self._energy.read()  # its counters start again every few minutes, so they must be looked at
 
+    def mind_freezing(self, step: int) -> None:
+        """The freezer has looked at this step."""
+        change = self._frozen.change(step)
+        if change is not None:
+            self.metrics.write("event", change)
+
     def layer_norms(self, model: nn.Module, optimizer: Any) -> dict[str, float | None]:
         with self.clock("metrics"):
             return layer_norms(model, optimizer) if self._config.logging.grad_norms else {}
@@ -84,6 +94,7 @@ class Recorder:
             **self._speed(state),
             "resident_mb": _megabytes(memory.resident_bytes()),
             "joules": self._energy.read(),
+            **self._frozen.row(),
             "grad_norms": norms,
         }
         self._row_step, self._row_micro, state.step_losses = state.step, 0, []
@@ -97,7 +108,8 @@ class Recorder:
         computing = max(1e-9, wall - parts["evaluate"] - parts["checkpoint"])
         micro = (state.step - self._row_step) * self._config.accumulate - self._row_micro
         samples = micro * self._config.micro_batch / computing if micro else None
-        gflops = samples * self._flops / 1e9 if samples else None
+        work = self._frozen.work(micro / self._config.accumulate)
+        gflops = samples * self._flops * work / 1e9 if samples else None
         return {
             "step_ms": 1e3 * computing * self._config.accumulate / micro if micro else None,
             "per_second": samples * self._task.units_per_sample if samples else None,
