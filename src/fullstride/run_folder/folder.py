@@ -68,6 +68,11 @@ class RunFolder:
         except OSError as error:
             raise ValueError(f"cannot read {path / 'config.yaml'}: {error.strerror}") from None
 
+    @staticmethod
+    def is_one(path: Path) -> bool:
+        """Whether this is a run, or what is left of one."""
+        return any((path / name).exists() for name in ("config.yaml", "metrics.jsonl", "checkpoints"))
+
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"

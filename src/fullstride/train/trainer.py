@@ -96,6 +96,7 @@ class Trainer:
                     self.saver.wait()
             except BaseException as error:  # sys.exit() in a hook, too
                 self._save_what_is_left(error)
+                self.recorder.broke_off(self.state, error)
                 raise
             finally:
                 self._call_hooks("on_end")

@@ -17,6 +17,7 @@ from ...recipes.length import Length
 from ...recipes.task import Task
 from ...run_folder.folder import RunFolder
 from ...run_folder.metrics import Metrics, last_attempt
+from ..errors import Interrupted
 from ..state import State
 from .bar import Progress
 from .clock import Clock
@@ -117,6 +118,14 @@ class Recorder:
         """data: how it was loaded."""
         end = {"event": "end", "seconds": self.seconds, "stopped": state.stopped, "data": data}
         self.metrics.write("event", {"step": state.step, **end})
+
+    def broke_off(self, state: State, error: BaseException) -> None:
+        """The run ends by an error, which counts more than whether this can be written."""
+        stopped = isinstance(error, Interrupted | KeyboardInterrupt | SystemExit)
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        event = {"event": "interrupted" if stopped else "failed", "why": why, "seconds": self.seconds}
+        with contextlib.suppress(OSError):
+            self.metrics.write("event", {"step": state.step, **event})
 
     def _announce(self, state: State, size: int) -> None:
         config = self._config
