@@ -22,6 +22,7 @@ from ..state import State
 from .bar import Progress
 from .clock import Clock
 from .layer_gradients import layer_norms
+from .memory_use import MemoryUse
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Recorder:
         self.metrics = Metrics(self._folder, attempt, self._config.logging.tensorboard)
         stack.callback(self.metrics.close)
         self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment})
+        self.memory = MemoryUse(model, state.step, self._length.steps, self._config.accumulate)
         self._progress = Progress(self._length.steps, state.step, self._task.unit, self._quiet)
         stack.callback(self._progress.close)
         self._announce(state, size)
@@ -61,8 +63,11 @@ class Recorder:
         """Since then."""
         return time.perf_counter() - self._began
 
-    def step(self, step: int) -> None:
+    def step(self, step: int, optimizer: Any) -> None:
         """One is done."""
+        used = self.memory.take(optimizer)
+        if used is not None:
+            self.metrics.write("event", {"step": step, "event": "memory", **used})
         self._progress.step(step)
         self._energy.read()  # its counters start again every few minutes, so they must be looked at
 
