@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..run_folder.folder import RunFolder
-from . import comparison, drawing, gradients, headline, learning, resources, samples, speed, style, surroundings
+from . import comparison, drawing, gradients, headline, learning, memory, resources, samples, speed, style, surroundings
 from .run import Run, read
 from .section import Figure, Gallery, Section, Table
 
@@ -32,8 +32,8 @@ def write(run: Path, sections: Sequence[Section] = ()) -> Path:
 def page(run: Run, sections: Sequence[Section] = ()) -> str:
     found = [
         learning.section(run), samples.section(run), *sections, comparison.section(run), speed.speed_section(run),
-        speed.time_section(run), gradients.section(run), resources.section(run), surroundings.events_section(run),
-        surroundings.machine_section(run),
+        speed.time_section(run), gradients.section(run), memory.section(run), resources.section(run),
+        surroundings.events_section(run), surroundings.machine_section(run),
     ]  # fmt: skip
     shown = [section for section in found if section is not None]
     return document(f"{run.recipe}: training report", _header(run), shown, ("Reproduce", partial(_reproduce, run)))

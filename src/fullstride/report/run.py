@@ -29,7 +29,8 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     config_yaml: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
-    compare: dict[str, Any] | None = None
+    compare: dict[str, Any] | None = None  # compare.json
+    memory: dict[str, Any] | None = None  # memory.json
     train: list[Row] = field(default_factory=list)
     evals: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
@@ -135,6 +136,7 @@ def read(folder: Path) -> Run:
     rows = [row for row in metrics.read(folder) if isinstance(row["step"], int)]
     return Run(
         _yaml(config_yaml), config_yaml, _json(folder / "machine.json") or {}, _json(folder / "compare.json"),
+        _json(folder / "memory.json"),
         *([row for row in rows if row["kind"] == kind] for kind in ("train", "eval", "event")),
     )  # fmt: skip
 

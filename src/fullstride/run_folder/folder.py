@@ -6,6 +6,7 @@
     metrics.csv, evaluations.csv   the same as tables
     log.txt          what was said
     checkpoints/     states to go on from (train/checkpoints)
+    compare.json, memory.json   if `fullstride compare` or `memory` was told to write them here: the report shows them
     report.html      made at the end, or by `fullstride report`
     run.lock         locked by the process that trains here, with its id and host inside
 """
