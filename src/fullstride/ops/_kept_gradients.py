@@ -44,6 +44,12 @@ def forget(parameters: Iterable[Tensor]) -> None:
         _buffers.pop(p, None)
 
 
+def buffers(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """What is kept for them, whether a gradient stands in it now or not."""
+    with _lock:
+        return [_buffers[p] for p in parameters if p in _buffers]
+
+
 def _num_references(buffer: Tensor) -> int:
     """To the storage of a tensor, in C++ and in Python, with those made here."""
     storage = buffer.untyped_storage()

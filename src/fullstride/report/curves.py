@@ -31,8 +31,10 @@ def step_axis(run: Run) -> Axis:
     return Axis("step", lambda rows: np.array([row["step"] for row in rows], float), [float(x) for x in run.resumes])
 
 
-def time_axis(run: Run) -> Axis:
-    _, unit, seconds = next(entry for entry in _TIME_UNITS if run.seconds >= entry[0])
+def time_axis(run: Run, longest: float | None = None) -> Axis:
+    """longest: the seconds that the unit has to suit, if not those of this run."""
+    length = run.seconds if longest is None else longest
+    _, unit, seconds = next(entry for entry in _TIME_UNITS if length >= entry[0])
     return Axis(
         f"time ({unit})",
         lambda rows: run.time_of([row["step"] for row in rows]) / seconds,

@@ -5,10 +5,12 @@ colours and fonts are fixed; what follows turns each into what a part of a page 
 """
 
 import base64
+import contextlib
 import html
 import io
 import re
 import warnings
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,19 +37,36 @@ def require_matplotlib() -> None:
 
 def draw(figure: Figure, number: int) -> str:
     """The markup. `number` is the figure's own in its page."""
-    import matplotlib
     from matplotlib.figure import Figure as Canvas
 
-    # The reader's own matplotlibrc could ask for LaTeX; and the reader's fonts may have a sign that ours lack.
+    with _settings(number):
+        canvas = Canvas(figsize=(WIDTH, figure.height), layout="constrained")
+        figure.draw(canvas)
+        markup = _svg(canvas, figure.caption, number)
+        return markup if len(markup) <= LARGEST_SVG else _png(canvas, figure.caption)
+
+
+def png(draw: Callable[["matplotlib.figure.Figure"], None], width: float, height: float) -> bytes:
+    """A picture of its own, in inches."""
+    from matplotlib.figure import Figure as Canvas
+
+    with _settings(0):
+        canvas = Canvas(figsize=(width, height), layout="constrained")
+        draw(canvas)
+        return _png_bytes(canvas)
+
+
+@contextlib.contextmanager
+def _settings(number: int) -> Iterator[None]:
+    """The reader's own matplotlibrc could ask for LaTeX; and the reader's fonts may have a sign that ours lack."""
+    import matplotlib
+
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         matplotlib.rcdefaults()
         settings: Any = {**style.rc(), "svg.hashsalt": f"figure {number}"}  # the same ids every time
         matplotlib.rcParams.update(settings)
-        canvas = Canvas(figsize=(WIDTH, figure.height), layout="constrained")
-        figure.draw(canvas)
-        markup = _svg(canvas, figure.caption, number)
-        return markup if len(markup) <= LARGEST_SVG else _png(canvas, figure.caption)
+        yield
 
 
 def _svg(canvas: "matplotlib.figure.Figure", caption: str, number: int) -> str:
@@ -84,8 +103,12 @@ def encode(pixels: NDArray[np.uint8]) -> str:
 
 
 def _png(canvas: "matplotlib.figure.Figure", caption: str) -> str:
+    data = base64.b64encode(_png_bytes(canvas)).decode()
+    return f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
+
+
+def _png_bytes(canvas: "matplotlib.figure.Figure") -> bytes:
     stream = io.BytesIO()
     # Its colours are fixed, so it brings the card that they were chosen for.
     canvas.savefig(stream, format="png", dpi=_PNG_DPI, facecolor=style.LIGHT["card"])
-    data = base64.b64encode(stream.getvalue()).decode()
-    return f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
+    return stream.getvalue()

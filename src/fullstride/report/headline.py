@@ -24,6 +24,8 @@ def status(run: Run) -> tuple[str, bool]:
         return (f"stopped after {of}: {why}", True) if why else (f"finished, {of}", True)
     if planned and run.steps >= planned:
         return f"finished, {of}", True
+    if run.broken_off is not None:
+        return f"{run.broken_off['event']} after {of}: {run.broken_off.get('why')}", False
     return f"not finished: {of}", False
 
 

@@ -7,16 +7,18 @@ import base64
 import html
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from .. import __version__
 from ..run_folder.folder import RunFolder
-from . import comparison, drawing, freezing, gradients, headline, learning, resources, samples, speed, style
+from . import comparison, drawing, freezing, gradients, headline, learning, memory, resources, samples, speed, style
 from . import surroundings as around
 from .run import Run, read
 from .section import Figure, Gallery, Section, Table
 
+GENERATOR = "fullstride report"  # a file of ours may be replaced by a newer one
 # No script, no font, no picture but those inside: a browser that honours this asks nobody for anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -31,32 +33,39 @@ def write(run: Path, sections: Sequence[Section] = ()) -> Path:
 def page(run: Run, sections: Sequence[Section] = ()) -> str:
     found = [
         learning.section(run), samples.section(run), *sections, comparison.section(run), speed.speed_section(run),
-        speed.time_section(run), gradients.section(run), freezing.section(run), resources.section(run),
-        around.events_section(run), around.machine_section(run),
+        speed.time_section(run), gradients.section(run), freezing.section(run), memory.section(run),
+        resources.section(run), around.events_section(run), around.machine_section(run),
     ]  # fmt: skip
     shown = [section for section in found if section is not None]
+    return document(f"{run.recipe}: training report", _header(run), shown, ("Reproduce", partial(_reproduce, run)))
+
+
+def document(
+    title: str, header: str, sections: Sequence[Section], last: tuple[str, Callable[[str], str]] | None = None
+) -> str:
+    """The page. header: markup. last: the title of a section and what makes its markup, given its id."""
     numbers = iter(range(1, 1_000_000))
-    titles = [section.title for section in shown] + ["Reproduce"]
+    titles = [section.title for section in sections] + ([last[0]] if last else [])
     ids = _ids(titles)
-    parts = [_section(section, name, numbers) for section, name in zip(shown, ids, strict=False)]
-    parts.append(_reproduce(run, ids[-1]))
+    parts = [_section(section, name, numbers) for section, name in zip(sections, ids, strict=False)]
+    parts += [last[1](ids[-1])] if last else []
     links = "\n".join(f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in zip(ids, titles, strict=True))
-    title = _text(f"{run.recipe}: training report")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta name="generator" content="{GENERATOR}">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
-<title>{title}</title>
+<title>{_text(title)}</title>
 <style>
 {_style_sheet()}</style>
 </head>
 <body>
 <a class="skip" href="#{ids[0]}">To the figures</a>
-{_header(run)}
+{header}
 <nav aria-label="Contents"><ul>
 {links}
 </ul></nav>
@@ -66,6 +75,14 @@ def page(run: Run, sections: Sequence[Section] = ()) -> str:
 </body>
 </html>
 """
+
+
+def plain_header(eyebrow: str, title: str, lead: str) -> str:
+    return f"""<header>
+<p class="eyebrow">{_text(eyebrow)}</p>
+<h1>{_text(title)}</h1>
+<p class="lead">{_text(lead)}</p>
+</header>"""
 
 
 def _style_sheet() -> str:

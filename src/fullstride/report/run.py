@@ -18,6 +18,7 @@ from ..run_folder.folder import RunFolder
 logger = logging.getLogger(__name__)
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
+BREAKS = ("interrupted", "failed")  # events
 _NOT_METRICS = {"kind", "attempt", "step", "seconds", "best", "count", "epoch", "samples", "loss", "time"}
 
 
@@ -28,7 +29,8 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     config_yaml: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
-    compare: dict[str, Any] | None = None
+    compare: dict[str, Any] | None = None  # compare.json
+    memory: dict[str, Any] | None = None  # memory.json
     train: list[Row] = field(default_factory=list)
     evals: list[Row] = field(default_factory=list)
     events: list[Row] = field(default_factory=list)
@@ -54,8 +56,18 @@ class Run:
     @property
     def end(self) -> Row | None:
         """The event that says that the run is over, if it is."""
-        marks = [row for row in self.events if row.get("event") in ("start", "end")]
-        return marks[-1] if marks and marks[-1]["event"] == "end" else None
+        return self.last_mark if self.last_mark is not None and self.last_mark["event"] == "end" else None
+
+    @property
+    def broken_off(self) -> Row | None:
+        """The event that says why the last process ended before its time, if it could still say so."""
+        return self.last_mark if self.last_mark is not None and self.last_mark["event"] in BREAKS else None
+
+    @cached_property
+    def last_mark(self) -> Row | None:
+        """Of the last process: it ended, was broken off, or, if it has only started, runs or was killed."""
+        marks = [row for row in self.events if row.get("event") in ("start", "end", *BREAKS)]
+        return max(enumerate(marks), key=lambda mark: (mark[1]["attempt"], mark[0]))[1] if marks else None
 
     @property
     def seconds(self) -> float:
@@ -124,6 +136,7 @@ def read(folder: Path) -> Run:
     rows = [row for row in metrics.read(folder) if isinstance(row["step"], int)]
     return Run(
         _yaml(config_yaml), config_yaml, _json(folder / "machine.json") or {}, _json(folder / "compare.json"),
+        _json(folder / "memory.json"),
         *([row for row in rows if row["kind"] == kind] for kind in ("train", "eval", "event")),
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from . import samples, words
+from . import memory, samples, words
 from .run import Run
 from .section import Section, Table
 
@@ -58,8 +58,8 @@ def events_section(run: Run) -> Section | None:
     """Starts, resumes, the end, and whatever else was noted. Nothing if it simply ran."""
     cells, started = [], False
     for row in run.events:
-        if row.get("event") == samples.EVENT:
-            continue  # they have a section of their own
+        if row.get("event") in (samples.EVENT, memory.EVENT):
+            continue  # they have sections of their own
         cells.append((f"{row['step']:,}", describe(row, started)))
         started |= row.get("event") == "start"
     if len(cells) <= 2 and not run.resumes:

@@ -6,6 +6,7 @@
     metrics.csv, evaluations.csv   the same as tables
     log.txt          what was said
     checkpoints/     states to go on from (train/checkpoints)
+    compare.json, memory.json   if `fullstride compare` or `memory` was told to write them here: the report shows them
     report.html      made at the end, or by `fullstride report`
     run.lock         locked by the process that trains here, with its id and host inside
 """
@@ -67,6 +68,11 @@ class RunFolder:
             raise ValueError(f"{path / 'config.yaml'}: expected YAML, got a file that is not text in UTF-8") from None
         except OSError as error:
             raise ValueError(f"cannot read {path / 'config.yaml'}: {error.strerror}") from None
+
+    @staticmethod
+    def is_one(path: Path) -> bool:
+        """Whether this is a run, or what is left of one."""
+        return any((path / name).exists() for name in ("config.yaml", "metrics.jsonl", "checkpoints"))
 
     @property
     def checkpoints(self) -> Path:

@@ -103,6 +103,7 @@ class Trainer:
                     self.saver.wait()
             except BaseException as error:  # sys.exit() in a hook, too
                 self._save_what_is_left(error)
+                self.recorder.broke_off(self.state, error)
                 raise
             finally:
                 self._call_hooks("on_end")
@@ -135,7 +136,7 @@ class Trainer:
             self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
             if logs:
                 self.recorder.trained(self.state, self.optimizer, norms)
-        self.recorder.step(self.state.step)
+        self.recorder.step(self.state.step, self.optimizer)
         self._call_hooks("on_step", step_loss)
 
     def _train_micro_batch(self) -> None:
@@ -145,9 +146,9 @@ class Trainer:
             batch = self._next_batch()
         loaded = time.perf_counter()
         self._is_half = True
-        with self.clock("forward"):
+        with self.clock("forward"), self.recorder.memory.forward(self.state.step, self.state.micro):
             loss = self.task.loss(self.model, batch)
-        with self.clock("backward"):
+        with self.clock("backward"), self.recorder.memory.backward():
             (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
         self.state.micro_losses.append(loss.item())
         self.state.micro += 1

@@ -18,11 +18,13 @@ from ...recipes.length import Length
 from ...recipes.task import Task
 from ...run_folder.folder import RunFolder
 from ...run_folder.metrics import Metrics, last_attempt
+from ..errors import Interrupted
 from ..state import State
 from .bar import Progress
 from .clock import Clock
 from .frozen_layers import FrozenLayers
 from .layer_gradients import layer_norms
+from .memory_use import MemoryUse
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,7 @@ class Recorder:
         self.metrics = Metrics(self._folder, attempt, self._config.logging.tensorboard)
         stack.callback(self.metrics.close)
         self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment})
+        self.memory = MemoryUse(model, state.step, self._length.steps, self._config.accumulate)
         self._progress = Progress(self._length.steps, state.step, self._task.unit, self._quiet)
         stack.callback(self._progress.close)
         self._announce(state, size)
@@ -64,8 +67,11 @@ class Recorder:
         """Since then."""
         return time.perf_counter() - self._began
 
-    def step(self, step: int) -> None:
+    def step(self, step: int, optimizer: Any) -> None:
         """One is done."""
+        used = self.memory.take(optimizer)
+        if used is not None:
+            self.metrics.write("event", {"step": step, "event": "memory", **used})
         self._progress.step(step)
         self._energy.read()  # its counters start again every few minutes, so they must be looked at
 
@@ -129,6 +135,14 @@ class Recorder:
         """data: how it was loaded."""
         end = {"event": "end", "seconds": self.seconds, "stopped": state.stopped, "data": data}
         self.metrics.write("event", {"step": state.step, **end})
+
+    def broke_off(self, state: State, error: BaseException) -> None:
+        """The run ends by an error, which counts more than whether this can be written."""
+        stopped = isinstance(error, Interrupted | KeyboardInterrupt | SystemExit)
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        event = {"event": "interrupted" if stopped else "failed", "why": why, "seconds": self.seconds}
+        with contextlib.suppress(OSError):
+            self.metrics.write("event", {"step": state.step, **event})
 
     def _announce(self, state: State, size: int) -> None:
         config = self._config

@@ -1,0 +1,1 @@
+"""`fullstride memory`. Start reading at benchmark.py."""
