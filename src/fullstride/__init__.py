@@ -10,12 +10,13 @@ from .machine import memory as _memory
 from .machine import onednn as _onednn
 
 __version__ = "0.1.0"
-__all__ = ["Hook", "Trainer", "explain", "optim", "prepare", "recipes", "release_memory", "restore"]
+__all__ = ["Hook", "Trainer", "explain", "optim", "prepare", "recipes", "release_memory", "restore", "whole_weights"]
 
 if TYPE_CHECKING:
     from . import optim, recipes
     from .machine.memory import release as release_memory
     from .preparation import explain, prepare, restore
+    from .rewriting.whole_weights import whole_weights
     from .train.hooks import Hook
     from .train.trainer import Trainer
 
@@ -33,6 +34,7 @@ def __getattr__(name: str) -> Any:
         "recipes": (".recipes", None),
         "release_memory": (".machine.memory", "release"),
         "restore": (".preparation", "restore"),
+        "whole_weights": (".rewriting.whole_weights", "whole_weights"),
     }
     if name not in places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
