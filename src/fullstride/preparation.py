@@ -29,7 +29,7 @@ from .ops._kept_gradients import forget
 from .ops._overlap import end_worker
 from .optim import from_torch, torch_optimizers
 from .optim.scaling import LossScaler
-from .rewriting import lazy_logits, prepared_forward, split_weights
+from .rewriting import lazy_logits, prepared_forward, split_weights, whole_weights
 from .runtime import Runtime
 
 logger = logging.getLogger("fullstride")
@@ -132,6 +132,9 @@ def prepare(
             outcomes = rewriting.rewrite(inner, left_out)
             setting = prepared_forward.Setting(_DTYPES[choice.precision], answers="function_mode" not in left_out)
             lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
+            if lows:
+                process.change("AveragedModel", whole_weights.follow_averages, "its own")
+                whole_weights.wrap_savers(inner)
             if fast_optimizer is not None:
                 _connect(fast_optimizer, lows, setting, loss_scaler)
             _wrap_forwards(inner, setting)
@@ -180,6 +183,7 @@ def _put_back(inner: nn.Module, optimizer: Any) -> None:
     rewriting.put_back(inner)
     forget(inner.parameters())
     split_weights.merge_weights(inner)
+    whole_weights.unwrap_savers(inner)
     if optimizer is not None:
         optimizer.unscale_()
         optimizer.drop_split()
@@ -196,6 +200,7 @@ def explain(model: nn.Module, trace: Callable[[], object] | None = None) -> Prep
     if record is None:
         raise ValueError("explain: expected a model that prepare() returned, got one that was not prepared")
     assert isinstance(record, Preparation)
+    record.num_split = split_weights.num_split(_unwrap(model))  # float() may have been called since
     record.trace = None if trace is None else rewriting.trace(_unwrap(model), trace)
     return record
 

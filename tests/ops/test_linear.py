@@ -116,7 +116,7 @@ def test_only_the_wanted_gradients_are_computed_and_kept_for(use, wants):
     use(torch.float32)
     tensors = [t.requires_grad_(want) for t, want in zip(inputs(5, 7, 3), wants, strict=True)]
     y = linear(*tensors, "relu")
-    rows, weight, saved, bias = y.grad_fn.saved_tensors
+    rows, weight, saved, bias, *_ = y.grad_fn.saved_tensors
     assert (rows is not None, weight is not None) == (wants[1], wants[0])
     assert saved.data_ptr() == y.data_ptr()
     assert bias is None
@@ -140,7 +140,7 @@ def test_without_gradients_nothing_is_recorded(use):
 
 def test_a_plain_layer_keeps_only_x_and_weight():
     x, weight, bias = (t.requires_grad_() for t in inputs(5, 7, 3))
-    rows, kept, saved, kept_bias = linear(x, weight, bias).grad_fn.saved_tensors
+    rows, kept, saved, kept_bias, *_ = linear(x, weight, bias).grad_fn.saved_tensors
     assert rows.data_ptr() == x.data_ptr()
     assert kept.data_ptr() == weight.data_ptr()
     assert saved is None
@@ -222,13 +222,6 @@ def test_a_changed_weight_is_seen_by_backward():
         weight.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
-
-
-def test_second_derivatives_are_refused():
-    x, weight, _ = (t.requires_grad_() for t in inputs(5, 7, 3))
-    (dx,) = torch.autograd.grad(linear(x, weight, activation="silu").square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiated twice"):
-        dx.sum().backward()
 
 
 def test_backends_are_named_and_checked():

@@ -161,15 +161,14 @@ def test_autograd_grad_returns_gradients_and_leaves_p_grad_alone(overlap):
 
 @pytest.mark.filterwarnings("ignore:Using backward")  # the reference cycle is broken below
 @pytest.mark.parametrize("overlap", [False, True])
-def test_create_graph_leaves_the_gradient_to_the_engine(overlap, monkeypatch):
+def test_create_graph_leaves_the_gradient_to_the_engine(overlap):
     overlap_weight_grads(overlap)
     weights = parameters()
     run(weights)
-    calls = calls_of(monkeypatch, _weight_grads, "parameter_of")
     chain(random(20, WIDTH, seed=10), weights).sum().backward(create_graph=True)
-    assert calls == [(None,)] * 3
     for weight, reference in zip(weights, expected(weights), strict=True):
         assert_close(weight.grad, 2 * reference, ulps=64)
+        assert weight.grad.grad_fn is not None
         weight.grad = None
 
 

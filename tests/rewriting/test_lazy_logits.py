@@ -288,6 +288,7 @@ def test_lazy_logits_can_be_used_without_gradients():
         lambda g: g.view(-1).mul_(3).view(g.shape),
         lambda g: (g.clone(), g.mul_(2))[0],
         lambda g: None if g.norm().isfinite() else g,
+        lambda g: g + torch.full(g.shape, 0.01),
     ],
 )
 def test_hooks_see_and_change_the_gradient(hook):
@@ -379,11 +380,16 @@ def test_a_second_backward_pass_needs_a_retained_graph():
         loss.backward()
 
 
-def test_differentiating_the_fused_loss_twice_is_refused():
-    hidden, weight, bias = parts()
-    loss = loss_of(lazy_linear(hidden, weight, bias))
-    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
-        torch.autograd.grad(loss, hidden, create_graph=True)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_the_fused_loss_can_be_differentiated_twice(reduction):
+    results = []
+    for head in (F.linear, lazy_linear):
+        leaves = parts()
+        loss = loss_of(head(*leaves), reduction=reduction).sum()
+        (gradient,) = torch.autograd.grad(loss, leaves[0], create_graph=True)
+        results.append(torch.autograd.grad(loss + 100 * gradient.square().sum(), leaves))
+    for expected, actual in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_losses_by_hand_can_be_differentiated_twice():

@@ -14,9 +14,8 @@ new_empty for several small outputs and compute the addresses. It is x.new_empty
 which follows the default dtype and device that the user has set.
 """
 
-from collections.abc import Callable, Iterable
-from functools import wraps
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import overload
 
 import torch
 from torch import Tensor
@@ -29,10 +28,6 @@ KERNEL_DTYPES = (torch.float32, torch.bfloat16)
 _PLAIN = (Tensor, torch.nn.Parameter)
 _are_transforms_active = torch._C._are_functorch_transforms_active
 _is_tracing = torch._C._is_tracing  # what torch.jit.is_tracing asks
-_TWICE = (
-    b"the kernels of fullstride cannot be differentiated twice, and a gradient with create_graph=True was; use a model"
-    b" that is not prepared, or restore() it"
-)
 
 
 def takes_kernel(*tensors: Tensor | None) -> bool:
@@ -69,26 +64,6 @@ def needs_grad(*tensors: Tensor | None) -> bool:
             if tensor is not None and tensor.requires_grad:
                 return True
     return False
-
-
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """For the backward of a Function whose second derivative nobody wrote: asking for it raises.
-
-    torch's own decorator lets pass what depends on the inputs but not on the incoming gradient. The penalty on the
-    gradient of a critic made of our ops alone would then have no gradient itself, and nothing would tell.
-    """
-
-    @wraps(backward)
-    def wrapper(ctx: Any, *gradients: Tensor) -> Any:
-        with torch.no_grad():
-            result = backward(ctx, *gradients)
-        if not torch.is_grad_enabled():  # create_graph=False, nearly always
-            return result
-        results = result if isinstance(result, tuple) else (result,)
-        refuse: Any = torch._C._functions.DelayedError(_TWICE, len(results))
-        return refuse(*(x if x is None else x.detach().requires_grad_() for x in results))
-
-    return wrapper
 
 
 def mark_written(tensors: Iterable[Tensor]) -> None:

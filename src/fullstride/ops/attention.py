@@ -17,7 +17,8 @@ from torch import Tensor
 
 from .. import _native
 from ._random import random_bits
-from ._tensors import KERNEL_DTYPES, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
+from ._tensors import KERNEL_DTYPES, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._twice import by_torch_for_graphs, gradients_of
 from .dropout import scale as kept_scale
 from .dropout import threshold
 
@@ -31,10 +32,15 @@ def attention_reference(
     enable_gqa: bool = False, dropout_p: float = 0.0, seed: int = 0,
 ) -> Tensor:  # fmt: skip
     """out in the dtype of q, computed in fp32 or wider: [..., L, Ev] from [..., L, E], [..., S, E] and [..., S, Ev]."""
+    return _reference(q, k, v, mask, _options(q, scale, is_causal, dropout_p, seed), enable_gqa)
+
+
+def _reference(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, options: "_Options", enable_gqa: bool) -> Tensor:
+    scale, is_causal, seed, dropped, kept = options
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     if enable_gqa:
         k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], dim=-3) for x in (k, v))
-    scores = q.to(wide) @ k.to(wide).transpose(-2, -1) * _scale(q, scale)
+    scores = q.to(wide) @ k.to(wide).transpose(-2, -1) * scale
     num_queries, num_keys = scores.shape[-2:]
     if is_causal:
         seen = torch.ones(num_queries, num_keys, dtype=torch.bool, device=q.device).tril()
@@ -43,23 +49,28 @@ def attention_reference(
         scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
     sees_nothing = (scores == -torch.inf).all(dim=-1, keepdim=True)
     p = torch.softmax(scores.masked_fill(sees_nothing, 0), dim=-1).masked_fill(sees_nothing, 0)
-    if dropout_p:
-        p = p * _keep_mask(p, dropout_p, seed) * kept_scale(dropout_p)
+    if dropped:
+        p = p * _keep_mask(p, dropped, seed) * kept
     return (p @ v.to(wide)).to(q.dtype)
 
 
-def _keep_mask(p: Tensor, dropout_p: float, seed: int) -> Tensor:
+def _keep_mask(p: Tensor, dropped: int, seed: int) -> Tensor:
     """Which probabilities are kept: random bits of (seed, head of all batches, query * keys + key modulo 2^32)."""
     num_queries, num_keys = p.shape[-2:]
     index = torch.arange(num_queries * num_keys, device="cpu") & 0xFFFFFFFF
     heads = [random_bits(seed, 0, head, index) for head in range(p.shape[:-2].numel())]
     bits = torch.stack(heads).view(p.shape)
     signed = bits - ((bits >> 31) << 32)
-    return signed >= threshold(dropout_p) - (1 << 31)
+    return signed >= dropped - (1 << 31)
 
 
 # What goes to the kernels beside tensors: scale, is_causal, seed, threshold and scale of dropout.
 _Options = tuple[float, bool, int, int, float]
+
+
+def _options(q: Tensor, scale: float | None, is_causal: bool, dropout_p: float, seed: int) -> _Options:
+    dropped, kept = (threshold(dropout_p), kept_scale(dropout_p)) if dropout_p else (0, 1.0)
+    return 1 / math.sqrt(q.shape[-1]) if scale is None else scale, is_causal, seed, dropped, kept
 
 
 def _forward(
@@ -76,6 +87,15 @@ def _forward(
     return out, lse
 
 
+def _by_torch(ctx, dout):  # type: ignore[no-untyped-def]
+    q, k, v, mask, _, _ = ctx.saved_tensors
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return _reference(q, k, v, mask, ctx.options, enable_gqa=True)
+
+    return *gradients_of(function, [q, k, v], dout, ctx.needs_input_grad[:3]), None, None
+
+
 class AttentionFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, mask, options):  # type: ignore[no-untyped-def]
@@ -85,7 +105,7 @@ class AttentionFunction(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dout):  # type: ignore[no-untyped-def]
         q, k, v, mask, out, lse = ctx.saved_tensors
         dout = _kernel_layout(dout)
@@ -127,10 +147,8 @@ def attention(
     shape = q.shape[:-1]
     if mask is not None:
         mask = _four_dimensions(_expand(mask, (*shape, k.shape[-2])))
-    options: _Options = _scale(q, scale), is_causal, 0, 0, 1.0
-    if dropout_p:
-        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-        options = *options[:2], seed, threshold(dropout_p), kept_scale(dropout_p)
+    seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_()) if dropout_p else 0
+    options = _options(q, scale, is_causal, dropout_p, seed)
     q, k, v = _kernel_layout(q), _kernel_layout(k), _kernel_layout(v)
     if needs_grad(q, k, v):
         out = AttentionFunction.apply(q, k, v, mask, options)
@@ -139,10 +157,6 @@ def attention(
     if len(shape) == 3:
         return out
     return out.reshape(*shape, v.shape[-1]) if len(shape) < 3 else out.unflatten(0, shape[:-2])
-
-
-def _scale(q: Tensor, scale: float | None) -> float:
-    return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
 
 
 def _autocast(x: Tensor) -> Tensor:

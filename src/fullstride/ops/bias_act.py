@@ -11,7 +11,8 @@ from torch import Tensor
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
-from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
+from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._twice import by_torch_for_graphs, gradients_of
 
 
 def bias_act_reference(x: Tensor, bias: Tensor | None = None, activation: str = "gelu") -> Tensor:
@@ -35,6 +36,21 @@ def _forward(x: Tensor, bias: Tensor | None, activation: str) -> tuple[Tensor, T
     return y, x, bias
 
 
+def _by_torch(ctx, dy):  # type: ignore[no-untyped-def]
+    x, bias = ctx.saved_tensors  # of ReLU y, which is positive where x + bias is
+    _, wants_dbias, _ = ctx.needs_input_grad
+    if ctx.activation == "none":
+        dx = dy
+    elif ctx.activation == "relu":
+        dx = dy.masked_fill(x <= 0, 0)
+    else:
+        needed = ctx.needs_input_grad[:2]
+        dx, dbias = gradients_of(lambda x, bias: bias_act_reference(x, bias, ctx.activation), [x, bias], dy, needed)
+        return dx, dbias, None
+    dbias = dx.flatten(0, -2).sum(0, dtype=torch.float32).to(ctx.bias_dtype) if wants_dbias else None
+    return dx, dbias, None
+
+
 class BiasActFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, bias, activation):  # type: ignore[no-untyped-def]
@@ -49,7 +65,7 @@ class BiasActFunction(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         saved, bias = ctx.saved_tensors
         dy, rows, cols = as_rows(dy)
@@ -75,5 +91,5 @@ def bias_act(x: Tensor, bias: Tensor | None = None, activation: str = "gelu") ->
     if not (takes_kernel(x) and takes_kernel(bias)):
         return bias_act_reference(x, bias, activation)
     if needs_grad(x, bias):
-        return BiasActFunction.apply(x, bias, activation)
+        return BiasActFunction.apply(x.contiguous(), contiguous(bias), activation)  # an input that is saved stays one
     return _forward(x, bias, activation)[0]

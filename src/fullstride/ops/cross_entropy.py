@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from .. import _native
-from ._tensors import as_rows, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
+from ._tensors import as_rows, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -56,6 +57,22 @@ def _forward(
     return losses if reduction == "none" else logits.new_full((), total.value, dtype=torch.float32)
 
 
+def _by_torch(ctx, dloss, dplace):  # type: ignore[no-untyped-def]
+    """The logits are gone. All derivatives follow from their softmax p, whose logarithm has the same softmax."""
+    kept, target, place = ctx.saved_tensors
+    if dloss is None:
+        return dplace, *(None,) * 5
+    ctx.overwrite = False  # another pass over the graph that is made here needs them, too
+    ignore_index, label_smoothing, reduction = ctx.options
+    ignored = target == ignore_index
+    num_rows = (~ignored).sum().clamp(min=1) if reduction == "mean" else 1
+    q = torch.zeros_like(kept, dtype=torch.float32).scatter_(-1, target.masked_fill(ignored, 0).unsqueeze(-1), 1.0)
+    p = kept.float() * num_rows + (1 - label_smoothing) * q + label_smoothing / kept.shape[-1]
+    logits = placed(place, p.clamp(min=torch.finfo(p.dtype).tiny).log())
+    (dlogits,) = gradients_of(lambda x: cross_entropy_reference(x, target, *ctx.options), [logits], dloss, [True])
+    return add(dlogits.to(kept.dtype), dplace), *(None,) * 5
+
+
 class CrossEntropyFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits, target, ignore_index, label_smoothing, reduction, inplace):  # type: ignore[no-untyped-def]
@@ -67,17 +84,21 @@ class CrossEntropyFunction(torch.autograd.Function):
             # mark_dirty would ask for the logits as an output. What matters is that autograd sees the write: an
             # earlier op that kept these logits for its backward pass then raises, instead of using the gradient.
             increment_version(dense)
-        ctx.save_for_backward(dlogits)
-        ctx.overwrite = overwrite
-        return loss
+        place = stand_in(logits)
+        ctx.save_for_backward(dlogits, target, place)
+        ctx.overwrite, ctx.options = overwrite, (ignore_index, label_smoothing, reduction)
+        ctx.set_materialize_grads(False)
+        return loss, place
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, dloss):  # type: ignore[no-untyped-def]
-        (dlogits,) = ctx.saved_tensors
+    @by_torch_for_graphs(_by_torch)
+    def backward(ctx, dloss, dplace):  # type: ignore[no-untyped-def]
+        if dloss is None:  # the second derivative alone
+            return dplace, None, None, None, None, None
+        dlogits, _, _ = ctx.saved_tensors
         uniform = not any(dloss.stride())  # one number for all rows: a scalar, or the expanded gradient of a sum
         if uniform and dloss.numel() and dloss.as_strided((), ()).item() == 1:
-            return dlogits, None, None, None, None, None
+            return add(dlogits, dplace), None, None, None, None, None
         # In place there is no second buffer to spare: a second backward pass then raises by the version.
         out = dlogits if ctx.overwrite else torch.empty_like(dlogits)
         _, rows, classes = as_rows(dlogits)
@@ -88,7 +109,7 @@ class CrossEntropyFunction(torch.autograd.Function):
         )  # fmt: skip
         if ctx.overwrite:
             increment_version(dlogits)
-        return out, None, None, None, None, None
+        return add(out, dplace), None, None, None, None, None
 
 
 def cross_entropy(
@@ -115,7 +136,8 @@ def cross_entropy(
             _check_range(target, logits.shape[-1], ignore_index)
         return cross_entropy_reference(logits, target, ignore_index, label_smoothing, reduction)
     if needs_grad(logits):
-        return CrossEntropyFunction.apply(logits, target, ignore_index, label_smoothing, reduction, inplace)
+        loss, _ = CrossEntropyFunction.apply(logits, target, ignore_index, label_smoothing, reduction, inplace)
+        return loss
     return _forward(logits.contiguous(), target, None, ignore_index, label_smoothing, reduction)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .. import _native
 from ._random import random_bits
-from ._tensors import kernel_dtype, needs_grad, once_differentiable, takes_kernel
+from ._tensors import kernel_dtype, needs_grad, takes_kernel
 
 _MASK64 = (1 << 64) - 1
 
@@ -33,13 +33,15 @@ def dropout_reference(x: Tensor, p: float, seed: int, step: int = 0) -> Tensor:
 class DropoutFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, p, seed, step):  # type: ignore[no-untyped-def]
-        ctx.arguments = seed, step, 0, threshold(p), scale(p)
-        return _drop(x, *ctx.arguments)
+        ctx.arguments = p, seed, step
+        return _drop(x, seed, step, 0, threshold(p), scale(p))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
-        return _drop(dy, *ctx.arguments), None, None, None
+        p, seed, step = ctx.arguments
+        if needs_grad(dy):  # with create_graph=True; the gradient is dropout by the same mask
+            return DropoutFunction.apply(dy, p, seed, step), None, None, None
+        return _drop(dy, seed, step, 0, threshold(p), scale(p)), None, None, None
 
 
 def dropout(x: Tensor, p: float = 0.5, seed: int | None = None, training: bool = True, step: int = 0) -> Tensor:

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _native
-from ._tensors import kernel_dtype, mark_written, needs_grad, once_differentiable, takes_kernel
+from ._tensors import kernel_dtype, mark_written, needs_grad, takes_kernel
 from ._tied_gradients import grad_to_add_to
+from ._twice import by_torch_for_graphs
 
 INDEX_DTYPES = (torch.int64, torch.int32)
 
@@ -38,6 +39,14 @@ def _lookup(indices: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
+def _by_torch(ctx, dy):  # type: ignore[no-untyped-def]
+    indices, rows = ctx.saved_tensors[0].flatten().long(), dy.flatten(0, -2)
+    if ctx.padding >= 0:
+        rows = rows.masked_fill((indices == ctx.padding).unsqueeze(-1), 0)
+    dweight = rows.new_zeros(ctx.shape, dtype=torch.float32).index_add(0, indices, rows.float())
+    return None, dweight.to(dy.dtype), None
+
+
 class EmbeddingFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, indices, weight, padding):  # type: ignore[no-untyped-def]
@@ -46,21 +55,16 @@ class EmbeddingFunction(torch.autograd.Function):
         return _lookup(indices, weight)
 
     @staticmethod
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         total = grad_to_add_to(ctx.next_functions[1][0], dy, ctx.shape.numel())
         if total is not None and takes_kernel(total) and takes_kernel(dy) and total.is_contiguous():
             _sum_rows(total, ctx.saved_tensors[0], dy.contiguous(), ctx.padding, accumulate=True)
             mark_written([total])
             return None, None, None
-        return _backward(ctx, dy)
-
-
-@once_differentiable
-def _backward(ctx, dy):  # type: ignore[no-untyped-def]
-    (indices,) = ctx.saved_tensors
-    dweight = dy.new_empty(ctx.shape)
-    _sum_rows(dweight, indices, dy.contiguous(), ctx.padding, accumulate=False)
-    return None, dweight, None
+        dweight = dy.new_empty(ctx.shape)
+        _sum_rows(dweight, ctx.saved_tensors[0], dy.contiguous(), ctx.padding, accumulate=False)
+        return None, dweight, None
 
 
 def _sum_rows(dweight: Tensor, indices: Tensor, dy: Tensor, padding: int, accumulate: bool) -> None:

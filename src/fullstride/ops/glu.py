@@ -12,7 +12,8 @@ from torch import Tensor
 
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
-from ._tensors import as_rows, kernel_dtype, needs_grad, once_differentiable, takes_kernel
+from ._tensors import as_rows, kernel_dtype, needs_grad, takes_kernel
+from ._twice import by_torch_for_graphs, gradients_of
 
 GATES = ("silu", "gelu", "gelu_tanh")
 
@@ -21,6 +22,11 @@ def glu_reference(gate: Tensor, up: Tensor, activation: str = "silu") -> Tensor:
     """y in the dtype of gate, computed in fp32 or wider."""
     wide = gate if gate.dtype == torch.float64 else gate.float()
     return (activate(wide, activation) * up).to(gate.dtype)
+
+
+def _reference_of_halves(x: Tensor, activation: str, gate_first: bool) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return glu_reference(first, second, activation) if gate_first else glu_reference(second, first, activation)
 
 
 def _forward(gate: Tensor, up: Tensor, activation: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,6 +40,13 @@ def _forward(gate: Tensor, up: Tensor, activation: str) -> tuple[Tensor, Tensor,
     return y, gate, up
 
 
+def _by_torch(ctx, dy):  # type: ignore[no-untyped-def]
+    def function(gate: Tensor, up: Tensor) -> Tensor:
+        return glu_reference(gate, up, ctx.activation)
+
+    return *gradients_of(function, ctx.saved_tensors, dy, ctx.needs_input_grad[:2]), None
+
+
 class GluFunction(torch.autograd.Function):
     """Of two tensors."""
 
@@ -45,7 +58,7 @@ class GluFunction(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         (gate, rows, gate_stride), (up, _, up_stride) = map(_even_rows, ctx.saved_tensors)
         dy = dy.contiguous()
@@ -69,6 +82,13 @@ def _forward_halves(x: Tensor, activation: str, gate_first: bool) -> tuple[Tenso
     return y, x
 
 
+def _halves_by_torch(ctx, dy):  # type: ignore[no-untyped-def]
+    def function(x: Tensor) -> Tensor:
+        return _reference_of_halves(x, ctx.activation, ctx.gate_first)
+
+    return *gradients_of(function, ctx.saved_tensors, dy, [True]), None, None
+
+
 class HalvesGluFunction(torch.autograd.Function):
     """Of one tensor that holds gate and up side by side."""
 
@@ -80,7 +100,7 @@ class HalvesGluFunction(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_halves_by_torch)
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         (x,) = ctx.saved_tensors
         dy, rows, cols = as_rows(dy)
@@ -106,16 +126,15 @@ def glu(gate: Tensor, up: Tensor | None = None, activation: str = "silu", gate_f
             raise ValueError(f"glu: expected an even last dimension to halve, got shape {tuple(gate.shape)}; pass up")
         if takes_kernel(gate):
             if needs_grad(gate):
-                return HalvesGluFunction.apply(gate, activation, gate_first)
+                return HalvesGluFunction.apply(gate.contiguous(), activation, gate_first)
             return _forward_halves(gate, activation, gate_first)[0]
-        first, second = gate.chunk(2, dim=-1)
-        return glu_reference(first, second, activation) if gate_first else glu_reference(second, first, activation)
+        return _reference_of_halves(gate, activation, gate_first)
     if up.shape != gate.shape:
         raise ValueError(f"glu: expected up of shape {tuple(gate.shape)} like gate, got {tuple(up.shape)}")
     if gate.dim() == 0 or not takes_kernel(gate, up):
         return glu_reference(gate, up, activation)
     if needs_grad(gate, up):
-        return GluFunction.apply(gate, up, activation)
+        return GluFunction.apply(_even_rows(gate)[0], _even_rows(up)[0], activation)
     return _forward(gate, up, activation)[0]
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from .. import _native
 from ._norms import check_norm_shapes
-from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
+from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._twice import add, by_torch_for_graphs, gradients_of
 
 
 def layer_norm_reference(
@@ -53,18 +54,33 @@ def _forward(
     return y, s, statistics
 
 
+def _by_torch(ctx, dy, dsum):  # type: ignore[no-untyped-def]
+    s, weight, _ = ctx.saved_tensors  # s is x, or the other output
+    if dy is None:
+        return dsum, None, None, None, dsum
+    _, wants_dweight, wants_dbias, _, _ = ctx.needs_input_grad
+
+    def function(s: Tensor, weight: Tensor | None) -> Tensor:
+        return layer_norm_reference(s, weight, None, ctx.eps)[0]
+
+    dx, dweight = gradients_of(function, [s, weight], dy, [s.requires_grad, wants_dweight])
+    dx = add(dx, dsum)
+    dbias = dy.flatten(0, -2).sum(0, dtype=torch.float32).to(ctx.bias_dtype) if wants_dbias else None
+    return dx, dweight, dbias, None, dx if ctx.has_residual else None
+
+
 class LayerNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, eps, residual):  # type: ignore[no-untyped-def]
         y, s, statistics = _forward(x, weight, bias, eps, residual)
         ctx.save_for_backward(s, weight, statistics)
         ctx.bias_dtype = None if bias is None else bias.dtype
-        ctx.has_residual = residual is not None
+        ctx.has_residual, ctx.eps = residual is not None, eps
         ctx.set_materialize_grads(False)
         return y, s if ctx.has_residual else None
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dy, dsum):  # type: ignore[no-untyped-def]
         s, weight, statistics = ctx.saved_tensors
         if dy is None:
@@ -110,7 +126,7 @@ def layer_norm(
     if not (takes_kernel(x, residual) and takes_kernel(weight, bias)):
         y, s = layer_norm_reference(x, weight, bias, eps, residual)
     elif needs_grad(x, weight, bias, residual):
-        y, s = LayerNormFunction.apply(x, weight, bias, eps, residual)
+        y, s = LayerNormFunction.apply(x.contiguous(), weight, bias, eps, residual)
     else:
         y, s, _ = _forward(x, weight, bias, eps, residual)
     return y if residual is None else (y, s)

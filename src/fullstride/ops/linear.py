@@ -21,8 +21,10 @@ from torch import Tensor
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
 from ._overlap import overlap_weight_grads, overlaps_weight_grads
-from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
+from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
 from ._weight_grads import weight_grad
+from .bias_act import bias_act_reference
 from .products import biased_product, fuses, product
 
 
@@ -68,37 +70,72 @@ def _through_activation(
     return g, dbias
 
 
+def _by_torch(ctx, dy, dz, dx, dweight):  # type: ignore[no-untyped-def]
+    """As backward; x, weight and z are taken from the graph, be it by their stand-ins."""
+    rows, weight, saved, bias, x_place, weight_place = ctx.saved_tensors
+    rows = None if rows is None else placed(x_place, _rows(rows, rows.dtype))
+    weight = None if weight is None else placed(weight_place, weight)
+    g = None if dy is None else _rows(dy, dy.dtype)
+    if g is not None and ctx.activation == "relu":
+        g = g.masked_fill(_rows(saved, saved.dtype) <= 0, 0)
+    elif g is not None and ctx.activation != "none":
+        bias = None if bias is None else bias.detach()  # dz goes on to it
+        (g,) = gradients_of(lambda z: bias_act_reference(z, bias, ctx.activation), [saved], g, [True])
+    g = add(g, dz)
+    if g is None:
+        return dx, dweight, None, None, None
+    if weight is not None:
+        dx = add((g @ weight).to(ctx.x_dtype).view(ctx.shape), dx)
+    if rows is not None:
+        dweight = add((g.t() @ rows).to(ctx.weight_dtype), dweight)
+    dbias = g.sum(0, dtype=torch.float32).to(ctx.bias_dtype) if ctx.wants_dbias else None
+    return dx, dweight, dbias, None, None
+
+
 class LinearFunction(torch.autograd.Function):
+    """y and, for second derivatives alone, z = x W^T that the activation takes, and stand-ins of what was cast."""
+
     @staticmethod
     def forward(ctx, x, weight, bias, activation, dtype):  # type: ignore[no-untyped-def]
         rows, cast_weight = _cast_rows(x, dtype), weight.to(dtype)
         y, saved, saved_bias = _forward(rows, cast_weight, bias, activation, keep=True)
         y = y.view(*x.shape[:-1], weight.shape[0])
         wants_dx, wants_dweight, ctx.wants_dbias = ctx.needs_input_grad[:3]
+        is_x = rows.dtype is x.dtype and rows.data_ptr() == x.data_ptr()  # and neither a cast nor a copy
+        x_place = stand_in(x) if wants_dx and wants_dweight and not is_x else None
+        weight_place = stand_in(weight) if wants_dx and wants_dweight and cast_weight is not weight else None
         ctx.save_for_backward(
-            rows if wants_dweight else None,
+            (x if is_x else rows) if wants_dweight else None,
             cast_weight if wants_dx else None,
             y if activation == "relu" else saved,
             saved_bias,
+            x_place,
+            weight_place,
         )
         ctx.activation, ctx.shape = activation, x.shape
         ctx.x_dtype, ctx.weight_dtype, ctx.bias_dtype = x.dtype, weight.dtype, None if bias is None else bias.dtype
-        return y
+        ctx.set_materialize_grads(False)
+        return y, saved, x_place, weight_place
 
     @staticmethod
-    def backward(ctx, dy):  # type: ignore[no-untyped-def]
-        ctx.creates_graph = torch.is_grad_enabled()
+    @by_torch_for_graphs(_by_torch)
+    def backward(ctx, dy, dz, dx, dweight):  # type: ignore[no-untyped-def]
         if torch.is_autocast_enabled("cpu"):  # backward inside of the context, which would cast once more
             with torch.autocast("cpu", enabled=False):
-                return _backward(ctx, dy)
-        return _backward(ctx, dy)
+                return _backward(ctx, dy, dz, dx, dweight)
+        return _backward(ctx, dy, dz, dx, dweight)
 
 
-@once_differentiable
-def _backward(ctx, dy):  # type: ignore[no-untyped-def]
-    rows, weight, saved, bias = ctx.saved_tensors
-    dy = _rows(dy, dy.dtype)
-    g, dbias = _through_activation(dy, saved, bias, ctx.activation, ctx.wants_dbias)
+def _backward(ctx, dy, dz, more_dx, more_dweight):  # type: ignore[no-untyped-def]
+    rows, weight, saved, bias, _, _ = ctx.saved_tensors
+    if dy is None and dz is None:
+        return more_dx, more_dweight, None, None, None
+    if dy is None:
+        g, dbias = _through_activation(dz, None, None, "none", ctx.wants_dbias)
+    else:
+        g, dbias = _through_activation(_rows(dy, dy.dtype), saved, bias, ctx.activation, ctx.wants_dbias)
+        if dz is not None:
+            g, dbias = g + dz, None if dbias is None else dbias + dz.sum(0, dtype=torch.float32)
 
     def input_grad() -> Tensor | None:
         return None if weight is None else product(g, weight, ctx.x_dtype).view(ctx.shape)
@@ -106,9 +143,10 @@ def _backward(ctx, dy):  # type: ignore[no-untyped-def]
     if rows is None:
         dx, dweight = input_grad(), None
     else:
-        node = None if ctx.creates_graph else ctx.next_functions[1][0]
-        dweight, dx = weight_grad(node, g, rows, ctx.weight_dtype, meanwhile=input_grad)
-    return dx, dweight, None if dbias is None else dbias.to(ctx.bias_dtype), None, None
+        rows = _rows(rows, rows.dtype)
+        dweight, dx = weight_grad(ctx.next_functions[1][0], g, rows, ctx.weight_dtype, meanwhile=input_grad)
+    dbias = None if dbias is None else dbias.to(ctx.bias_dtype)
+    return add(dx, more_dx), add(dweight, more_dweight), dbias, None, None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
@@ -129,9 +167,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: st
     if dtype not in KERNEL_DTYPES or not (autocast or weight.dtype is dtype):
         return linear_reference(x, weight, bias, activation)
     if needs_grad(x, weight, bias):
-        return LinearFunction.apply(x, weight, bias, activation, dtype)
-    y, _, _ = _forward(_rows(x, dtype), weight.to(dtype), bias, activation, keep=False)
-    return y.view(*x.shape[:-1], weight.shape[0])
+        y: Tensor = LinearFunction.apply(x, weight, bias, activation, dtype)[0]
+        return y
+    result, _, _ = _forward(_rows(x, dtype), weight.to(dtype), bias, activation, keep=False)
+    return result.view(*x.shape[:-1], weight.shape[0])
 
 
 def _rows(x: Tensor, dtype: torch.dtype) -> Tensor:

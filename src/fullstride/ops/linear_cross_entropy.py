@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import _native
 from ._kept_gradients import empty_gradient
 from ._tensors import kernel_dtype, needs_grad, takes_kernel
+from ._twice import by_torch_for_graphs, gradients_of
 from .cross_entropy import _check_range, check_options, cross_entropy_reference
 from .gemm import gemm
 from .products import biased_product, name_of, product
@@ -208,22 +209,17 @@ Saved: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor]
 """hidden, weight, bias, target"""
 
 
-def fused_forward(ctx: Any, inputs: Saved, options: Options, needs: tuple[bool, bool, bool]) -> Tensor:
-    """The loss, for the forward of a Function."""
+def fused_forward(ctx: Any, inputs: Saved, options: Options, needs: tuple[bool, bool, bool], *more: Tensor) -> Tensor:
+    """The loss, for the forward of a Function; more: what it saves beside the inputs."""
     late = options.reduction == "none"
     loss, gradients = run(*inputs, options, (False, False, False) if late else needs)
-    ctx.save_for_backward(*inputs)
+    ctx.save_for_backward(*inputs, *more)
     ctx.options, ctx.needs, ctx.kept = options, needs, None if late else gradients
     return loss
 
 
 def fused_backward(ctx: Any, inputs: Saved, dloss: Tensor) -> Gradients:
     """inputs: ctx.saved_tensors, which torch.utils.checkpoint lets nobody ask for twice"""
-    if torch.is_grad_enabled():  # once_differentiable lets pass what depends on the inputs but not on dloss
-        raise RuntimeError(
-            "the fused head and loss cannot be differentiated twice, and create_graph=True asks for that; compute the"
-            " logits first (logits = logits + 0), then torch's own loss is taken"
-        )
     if ctx.options.reduction == "none":
         return run(*inputs, ctx.options, ctx.needs, dloss.float().contiguous())[1]
     gradients, ctx.kept = ctx.kept, None  # given away once: autograd then owns them and need not copy
@@ -233,12 +229,22 @@ def fused_backward(ctx: Any, inputs: Saved, dloss: Tensor) -> Gradients:
     return gradients if factor == 1 else gradients.times(factor)
 
 
+def _by_torch(ctx, dloss):  # type: ignore[no-untyped-def]
+    hidden, weight, bias, target = ctx.saved_tensors
+
+    def function(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return linear_cross_entropy_reference(hidden, weight, target, bias, *ctx.options)
+
+    return *gradients_of(function, [hidden, weight, bias], dloss, ctx.needs), None, None
+
+
 class LinearCrossEntropyFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, options):  # type: ignore[no-untyped-def]
         return fused_forward(ctx, (hidden, weight, bias, target), options, tuple(ctx.needs_input_grad[:3]))
 
     @staticmethod
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dloss):  # type: ignore[no-untyped-def]
         # Autograd rounds an fp32 gradient to the dtype of its tensor, unless that one's grad_dtype allows fp32.
         return *fused_backward(ctx, ctx.saved_tensors, dloss), None, None
@@ -263,7 +269,7 @@ def linear_cross_entropy(
 ) -> Tensor:
     """The loss in fp32 of hidden [..., features] through weight [classes, features] for int64 targets [...].
 
-    Follows torch.autocast as F.linear does. backward() can be repeated with retain_graph=True, but not differentiated.
+    Follows torch.autocast as F.linear does. backward() can be repeated with retain_graph=True.
     """
     _check(hidden, weight, target, bias, label_smoothing, reduction)
     options = Options(ignore_index, reduction, label_smoothing)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from .. import _native
 from ._norms import check_norm_shapes
-from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, once_differentiable, pointer, takes_kernel
+from ._tensors import as_rows, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._twice import add, by_torch_for_graphs, gradients_of
 
 
 def rms_norm_reference(
@@ -44,17 +45,30 @@ def _forward(
     return y, s, rstd
 
 
+def _by_torch(ctx, dy, dsum):  # type: ignore[no-untyped-def]
+    s, weight, _ = ctx.saved_tensors  # s is x, or the other output
+    if dy is None:
+        return dsum, None, None, dsum
+
+    def function(s: Tensor, weight: Tensor | None) -> Tensor:
+        return rms_norm_reference(s, weight, ctx.eps)[0]
+
+    dx, dweight = gradients_of(function, [s, weight], dy, [s.requires_grad, ctx.needs_input_grad[1]])
+    dx = add(dx, dsum)
+    return dx, dweight, None, dx if ctx.has_residual else None
+
+
 class RMSNormFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, eps, residual):  # type: ignore[no-untyped-def]
         y, s, rstd = _forward(x, weight, eps, residual)
         ctx.save_for_backward(s, weight, rstd)
-        ctx.has_residual = residual is not None
+        ctx.has_residual, ctx.eps = residual is not None, eps
         ctx.set_materialize_grads(False)
         return y, s if ctx.has_residual else None
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dy, dsum):  # type: ignore[no-untyped-def]
         s, weight, rstd = ctx.saved_tensors
         if dy is None:
@@ -87,7 +101,7 @@ def rms_norm(
     if not (takes_kernel(x, residual) and takes_kernel(weight)):
         y, s = rms_norm_reference(x, weight, eps, residual)
     elif needs_grad(x, weight, residual):
-        y, s = RMSNormFunction.apply(x, weight, eps, residual)
+        y, s = RMSNormFunction.apply(x.contiguous(), weight, eps, residual)
     else:
         y, s, _ = _forward(x, weight, eps, residual)
     return y if residual is None else (y, s)

@@ -8,11 +8,14 @@ results are those, rounded to nearest. Kernels flush denormals by default: they 
 their sign. sin and cos are slow, though exact to the bound, beyond |x| = 100000.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from .. import _native
-from ._tensors import is_dense, kernel_dtype, needs_grad, once_differentiable, takes_kernel
+from ._tensors import is_dense, kernel_dtype, needs_grad, takes_kernel
+from ._twice import by_torch_for_graphs, gradients_of
 
 BOUNDS = {
     "exp": 1.1, "log": 1.0, "sqrt": 0.5, "rsqrt": 1.5, "tanh": 1.5, "sigmoid": 2.5, "sin": 1.6, "cos": 1.6, "erf": 1.4,
@@ -37,6 +40,23 @@ def _forward(x: Tensor, name: str) -> Tensor:
     return y
 
 
+_DERIVATIVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "exp": lambda y: y,
+    "sqrt": lambda y: 0.5 / y,
+    "rsqrt": lambda y: -0.5 * y**3,
+    "tanh": lambda y: 1 - y * y,
+    "sigmoid": lambda y: y * (1 - y),
+}
+"""By y, of those that save it."""
+
+
+def _by_torch(ctx, dy):  # type: ignore[no-untyped-def]
+    (saved,) = ctx.saved_tensors
+    if ctx.name in _SAVES_RESULT:
+        return (dy.float() * _DERIVATIVES[ctx.name](saved.float())).to(dy.dtype), None
+    return *gradients_of(lambda x: vector_function_reference(x, ctx.name), [saved], dy, [True]), None
+
+
 class VectorFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, name):  # type: ignore[no-untyped-def]
@@ -46,7 +66,7 @@ class VectorFunction(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @by_torch_for_graphs(_by_torch)
     def backward(ctx, dy):  # type: ignore[no-untyped-def]
         (saved,) = ctx.saved_tensors
         if dy.stride() != saved.stride() or not is_dense(dy):

@@ -260,7 +260,7 @@ class Optimizer(torch.optim.Optimizer):
     def _keep_lower_half(self, p: Tensor, loaded: Any) -> None:
         """The tensor with the lower half of p is also its module's: it takes the loaded values and stays."""
         lo = self.state[p].get("weight_lo") if p in self.state else None
-        if lo is not None:
+        if lo is not None and lo.shape == p.shape:
             saved = loaded[p].get("weight_lo")
             if saved is not None:
                 lo.copy_(saved)

@@ -61,8 +61,8 @@ class SlotList:
     ) -> Slot:
         check_parameter(p)
         order = memory_order(p)
-        if p.dtype is torch.float32:
-            state.pop("weight_lo", None)  # of the time when it was split
+        if p.dtype is torch.float32 or (not state.get("weight_lo", p).numel() and p.numel()):
+            state.pop("weight_lo", None)  # of the time when it was split; model.float() and the like leave it empty
         lo = state.get("weight_lo")
         if lo is not None and (lo.dtype is not torch.int16 or lo.shape != p.shape):
             raise ValueError(

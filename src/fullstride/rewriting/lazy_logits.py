@@ -12,8 +12,8 @@ does not list) gets the real values. So hooks, retain_grad, several losses and c
 
 The values are those of the moment the logits were made: before an optimizer changes the weight, logits that are still
 alive and have not been computed keep a copy of it (install()). After any other change in place, looking raises.
-Differentiating twice raises, too: the fused loss has no second derivative. The loss is fp32, also where torch would
-round it to bf16.
+Where the gradient is to be differentiated (create_graph=True), the loss is torch's, of the values. The loss is fp32,
+also where torch would round it to bf16.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..ops._tensors import needs_grad, takes_kernel
 from ..ops._tied_gradients import give
-from ..ops.cross_entropy import REDUCTIONS, cross_entropy
+from ..ops._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
+from ..ops.cross_entropy import REDUCTIONS, cross_entropy, cross_entropy_reference
 from ..ops.linear import linear
 from ..ops.linear_cross_entropy import Options, dlogits_of, follow_autocast, fused_backward, fused_forward, logits_of
 from ..ops.products import product
@@ -83,6 +84,20 @@ class LazyLinearFunction(torch.autograd.Function):
         return dhidden, dweight, dbias
 
 
+def _by_torch(ctx, dloss, dplace):  # type: ignore[no-untyped-def]
+    rows, weight, bias, target, place = ctx.saved_tensors
+    if dloss is None:
+        return dplace, None, None
+
+    def function(logits: Tensor) -> Tensor:
+        return cross_entropy_reference(logits, target, **ctx.options._asdict())
+
+    with torch.no_grad():
+        values = logits_of(rows, weight, bias)
+    (dlogits,) = gradients_of(function, [placed(place, values)], dloss, [True])
+    return add(dlogits.to(ctx.dtype), dplace), None, None
+
+
 class LazyCrossEntropyFunction(torch.autograd.Function):
     """ops.linear_cross_entropy, with the logits [rows, classes] in the graph in place of what they are made of."""
 
@@ -92,12 +107,17 @@ class LazyCrossEntropyFunction(torch.autograd.Function):
         _, weight, bias = inputs.get()
         ctx.call, ctx.dtype = inputs.call, logits.dtype
         needs = inputs.call.needs if ctx.needs_input_grad[0] else (False, False, False)
-        return fused_forward(ctx, (logits.parts[0], weight, bias, target), options, needs)
+        place = stand_in(logits)
+        ctx.set_materialize_grads(False)
+        return fused_forward(ctx, (logits.parts[0], weight, bias, target), options, needs, place), place
 
     @staticmethod
-    def backward(ctx, dloss):  # type: ignore[no-untyped-def]
-        rows, weight, bias, target = saved = ctx.saved_tensors
-        gradients = fused_backward(ctx, saved, dloss)
+    @by_torch_for_graphs(_by_torch)
+    def backward(ctx, dloss, dplace):  # type: ignore[no-untyped-def]
+        if dloss is None:  # the second derivative alone
+            return dplace, None, None
+        rows, weight, bias, target, _ = ctx.saved_tensors
+        gradients = fused_backward(ctx, (rows, weight, bias, target), dloss)
         inputs, options, dtype = Inputs(rows, weight, bias, ctx.call), ctx.options, ctx.dtype
 
         def fill() -> Tensor:
@@ -106,7 +126,7 @@ class LazyCrossEntropyFunction(torch.autograd.Function):
         sizes = (rows.shape, (), ())  # the rows follow views, even if nobody wants them
         form = rows.new_empty((len(rows), len(weight)), dtype=dtype, device="meta")
         parts = (rows.new_empty(n, device="meta") if x is None else x for n, x in zip(sizes, gradients, strict=True))
-        return LazyGradient(form, tuple(parts), 1, Memory(inputs, fill)), None, None
+        return add(LazyGradient(form, tuple(parts), 1, Memory(inputs, fill)), dplace), None, None
 
 
 def _cross_entropy(
@@ -133,7 +153,7 @@ def _cross_entropy(
     if not isinstance(logits, LazyLogits) or input.is_computed():
         loss = cross_entropy(dense(logits), labels, ignore_index, label_smoothing, reduction)
     else:
-        loss = LazyCrossEntropyFunction.apply(logits, labels, Options(ignore_index, reduction, label_smoothing))
+        loss, _ = LazyCrossEntropyFunction.apply(logits, labels, Options(ignore_index, reduction, label_smoothing))
     return loss.view(target.shape) if reduction == "none" else loss
 
 

@@ -161,6 +161,8 @@ class Rule:
         lazies = [x for x in (lazy, *args) if isinstance(x, LazyTensor)]
         if not isinstance(lazy, self.of) or (self.copies and any(x.is_computed() for x in lazies)):
             return None
+        if any(isinstance(x, Tensor) and x.dim() and not isinstance(x, LazyTensor) for x in args):
+            return None
 
         def call(take: Callable[[LazyTensor], Tensor], **kwargs: Any) -> Any:
             return func(*(take(x) if isinstance(x, LazyTensor) else x for x in (lazy, *args)), **kwargs)

@@ -4,7 +4,9 @@
     module._split_lo       {"weight": int16 `lo`}, shared with the optimizer, which updates both
 
 A weight is split where every module that owns it is known to use it in products or look-ups only. Saving and loading do
-not notice: state_dict() gives the exact fp32 weights, load_state_dict() takes fp32 and splits it again.
+not notice: state_dict() gives the exact fp32 weights, load_state_dict() takes fp32 and splits it again. A copy of the
+model, which no optimizer of ours steps, and one that is told its dtype (model.float()) have whole weights.
+whole_weights.py is for those who read parameters() themselves.
 """
 
 import weakref
@@ -46,24 +48,74 @@ def split_weights(model: nn.Module) -> dict[nn.Parameter, Tensor]:
 
 def merge_weights(model: nn.Module) -> None:
     """Gives every split parameter its exact fp32 weight back, in place."""
-    merged: set[nn.Parameter] = set()
     for module in model.modules():
-        for _, parameter, lo in _halves(module):
-            if parameter in merged:  # tied
-                continue
-            gradient, parameter.grad = parameter.grad, None
-            parameter.data = merge(parameter.data, lo)
-            parameter.grad_dtype = torch.float32
-            parameter.grad = None if gradient is None else gradient.float()
-            merged.add(parameter)
+        for _, parameter, lo in halves(module):
+            _merge(parameter, lo)
         module.__dict__.pop("_split_lo", None)
+        if isinstance(module.__dict__.get("_apply"), Apply):
+            del module.__dict__["_apply"]
         for handle in module.__dict__.pop("_split_hooks", ()):
             handle.remove()
 
 
+def _merge(parameter: nn.Parameter, lo: Tensor) -> None:
+    gradient, parameter.grad = parameter.grad, None
+    parameter.data = merge(parameter.data, lo)
+    parameter.grad_dtype = torch.float32
+    parameter.grad = None if gradient is None else gradient.float()
+    lo.resize_(0)  # whoever else has it, a tied module or the optimizer, sees that it is no half of anything now
+
+
 def is_split(module: nn.Module) -> bool:
     """Whether a weight of its own is split."""
-    return "_split_lo" in module.__dict__
+    return any(True for _ in halves(module))
+
+
+def num_split(model: nn.Module) -> int:
+    return len({hi for module in model.modules() for _, hi, _ in halves(module)})
+
+
+class LowerHalves(dict[str, Tensor]):
+    """{name: lo} of a module. In a copy of it, pickled or deep, the parameters are whole and there are none."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def __reduce__(self) -> Any:
+        return _without_halves, ([(hi, lo) for _, hi, lo in halves(self.module)],)
+
+
+def _without_halves(pairs: list[tuple[nn.Parameter, Tensor]]) -> dict[str, Tensor]:
+    for parameter, lo in pairs:
+        if parameter.dtype is torch.bfloat16:  # and not done by a tied module
+            parameter.data = merge(parameter.data, lo)
+            parameter.grad_dtype = torch.float32
+    return {}
+
+
+class Apply:
+    """module._apply, which is behind float(), to(), double(), half() and others: a new dtype is that of whole weights.
+
+    An object of a class at module level, like PreparedForward.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    def __call__(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
+        module = self.module
+        if any(_dtype_by(fn, dtype) is not dtype for dtype in (torch.float32, torch.bfloat16)):
+            for _, parameter, lo in halves(module):
+                _merge(parameter, lo)
+        else:  # moves it, or shares its memory
+            for name, _, lo in list(halves(module)):
+                module.__dict__["_split_lo"][name] = fn(lo)
+        return type(module)._apply(module, fn, *args, **kwargs)
+
+
+def _dtype_by(fn: Callable[[Tensor], Tensor], dtype: torch.dtype) -> torch.dtype:
+    return fn(torch.zeros(1, dtype=dtype, device="cpu")).dtype
 
 
 def _known_weights(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
@@ -78,8 +130,9 @@ def _known_weights(module: nn.Module) -> Iterator[tuple[nn.Module, str]]:
 
 
 def _attach(module: nn.Module, name: str, lo: Tensor) -> None:
-    if "_split_lo" not in module.__dict__:
-        module.__dict__["_split_lo"] = {}
+    if not isinstance(module.__dict__.get("_split_lo"), LowerHalves):
+        module.__dict__["_split_lo"] = LowerHalves(module)
+        module.__dict__["_apply"] = Apply(module)
         module.__dict__["_split_hooks"] = (
             module.register_state_dict_post_hook(_save),
             module.register_load_state_dict_pre_hook(_load),
@@ -97,7 +150,7 @@ def _save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) 
     if _last_save[0]() is not state:
         known = isinstance(state, OrderedDict)  # a plain dict, which the user passed, takes no weak reference
         _last_save = (weakref.ref(state) if known else lambda: None, weakref.WeakValueDictionary())
-    for name, hi, lo in _halves(module):
+    for name, hi, lo in halves(module):
         if prefix + name not in state:
             continue
         key = (hi.data_ptr(), hi._version)
@@ -107,7 +160,7 @@ def _save(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) 
         state[prefix + name] = merged
 
 
-def _halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
+def halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
     """(name, hi, lo) of what is split still: users assign other parameters, and call model.float()."""
     for name, lo in module.__dict__.get("_split_lo", {}).items():
         hi = module._parameters.get(name)
@@ -117,7 +170,7 @@ def _halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
 
 def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
     """Takes fp32 weights, or any others, from a state_dict."""
-    for name, _hi, lo in _halves(module):
+    for name, _hi, lo in halves(module):
         given = state.get(prefix + name)
         if given is None or given.shape != lo.shape or given.is_meta:
             continue  # torch will say so
