@@ -376,7 +376,7 @@ class Mortal(Scripted):
         super().__init__(name, config)
         self.facts = {"precision": "fp32", "gflop": 1.0, "units": 8, "unit": "samples"}
         self.facts |= {"parameters": 10, "dropout": False}
-        self.losses, self.peaks = [], []
+        self.losses, self.peaks, self.frozen = [], [], []
 
     def run(self, steps, limit=None):
         answer = super().run(steps, limit)

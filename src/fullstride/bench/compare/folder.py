@@ -12,8 +12,9 @@ import itertools
 import json
 import os
 import threading
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -22,15 +23,14 @@ from torch import Tensor
 from ... import models
 from ...data import loader
 from ...data.order import Order
+from ...recipes.config import Config, Optimizer
+from ...recipes.strict import as_mapping
 from ...train.assembly import build_schedule
 from ..step import process as step_process
 
-if TYPE_CHECKING:
-    from ...recipes.config import Config, Optimizer
-
 
 class Folder:
-    def __init__(self, path: Path, config: "Config") -> None:
+    def __init__(self, path: Path, config: Config) -> None:
         self.path, self._config = path, config
         self._task = task = config.task()
         self._order = Order(len(task.train_data), config.micro_batch, config.seed)
@@ -42,7 +42,7 @@ class Folder:
             torch.manual_seed(config.seed)
             model = task.build_model()
             task.load_weights(model)
-        num_samples = config.micro_batch * config.accumulate
+        num_samples, wish = config.micro_batch * config.accumulate, as_mapping(config)
         facts = {
             "model_file": str(Path(models.__file__).with_name(f"{stock.model_file}.py")),
             "arguments": stock.arguments,
@@ -50,6 +50,7 @@ class Folder:
             "optimizer": stock_optimizer(config.optimizer),
             "clip": config.clip,
             "threads": config.threads,
+            "config": {f.name: wish[f.name] for f in fields(Config)},  # what every recipe has, for our side
             "options": {"state_precision": config.optimizer.state_precision},
             "unit": task.unit,
             "num_units": num_samples * task.units_per_sample,
@@ -101,10 +102,10 @@ class Folder:
         return self.path / f"step-{step}.safetensors"
 
 
-def stock_optimizer(wish: "Optimizer") -> dict[str, Any]:
-    """The optimizer as torch.optim has it; compare.check() has refused those that it has not."""
+def stock_optimizer(wish: Optimizer) -> dict[str, Any]:
+    """The optimizer as torch.optim has it, or plain_optimizers.py where that has none."""
     arguments: dict[str, Any] = {"lr": wish.lr, "weight_decay": wish.weight_decay}
-    if wish.name == "sgd":
-        return {"class": "SGD", "arguments": arguments | {"momentum": wish.momentum}}
-    name = {"adamw": "AdamW", "adam": "Adam"}[wish.name]
-    return {"class": name, "arguments": arguments | {"betas": wish.betas, "eps": wish.eps}}
+    name = {"adamw": "AdamW", "adam": "Adam", "lamb": "Lamb", "sgd": "SGD"}[wish.name]
+    arguments |= {"momentum": wish.momentum} if wish.name == "sgd" else {"betas": wish.betas, "eps": wish.eps}
+    lookahead = {"alpha": wish.lookahead_alpha, "k": wish.lookahead_k} if wish.lookahead else None
+    return {"class": name, "arguments": arguments, "lookahead": lookahead}

@@ -94,6 +94,7 @@ def _side(side: Measured) -> dict[str, Any]:
         "threads": side.facts["threads"],
         "explanation": side.facts["explanation"],
         "losses": [step_table.finite(loss) for loss in side.losses],  # of every step from the first on
+        "frozen": [{"step": step, "layers": layers} for step, layers in side.frozen],  # where it changed
     }  # fmt: skip
 
 
@@ -113,10 +114,23 @@ def _notes(conditions: Mapping[str, Any], config: "Config", result: Result) -> l
     if len(set(threads.values())) > 1:
         notes.append("threads: " + ", ".join(f"{name} {count}" for name, count in threads.items()))
     if config.freeze.enabled:
-        notes.append("freeze.enabled is left out on all sides: stock PyTorch has no such thing")
+        notes.append(_frozen(result))
+    lacks = ["LAMB"] * (config.optimizer.name == "lamb") + ["Lookahead"] * config.optimizer.lookahead
+    if lacks:
+        notes.append(
+            f"torch.optim has no {' and no '.join(lacks)}: stock's is written in plain torch for this comparison"
+        )
     if config.optimizer.state_precision != "fp32":
         notes.append(f"optimizer.state_precision {config.optimizer.state_precision} is ours alone; stock has fp32")
     return notes
+
+
+def _frozen(result: Result) -> str:
+    """Which layers ours froze, and when: its later steps are shorter for it, and its losses no longer stock's."""
+    ours = result.sides[0]
+    changes = [f"after step {step} {', '.join(layers) or 'none'}" for step, layers in ours.frozen]
+    what = "frozen: " + "; ".join(changes) if changes else f"it froze nothing in these {len(ours.losses)} steps"
+    return f"freeze.enabled is ours alone: stock PyTorch has no such thing; {what}"
 
 
 def check_writable(path: Path) -> None:

@@ -1,6 +1,7 @@
 """What a side of `fullstride compare` trains: a recipe, as its folder says (folder.py writes it).
 
-The process of stock PyTorch loads this file by its path: it must not import anything of Fullstride.
+The process of stock PyTorch loads this file by its path: it must not import anything of Fullstride. What ours has and
+torch has not is imported where only ours comes by.
 """
 
 import itertools
@@ -19,8 +20,9 @@ _IGNORED = -100  # a target that torch's cross-entropy leaves out
 class Work:
     """The recipe in plain PyTorch: its model file, the weights it starts from, its optimizer, and its data in order."""
 
-    def __init__(self, folder: Path, facts: dict[str, Any], model_file: ModuleType) -> None:
+    def __init__(self, folder: Path, facts: dict[str, Any], model_file: ModuleType, plain: ModuleType) -> None:
         self.folder, self.facts, self.model_file = folder, facts, model_file
+        self.plain = plain  # plain_optimizers.py
         self.clip: float | None = facts["clip"]
         self.threads: int | None = facts["threads"]
         self.options: dict[str, Any] = facts["options"]  # of prepare(), besides
@@ -37,12 +39,33 @@ class Work:
         gflop: float = self.facts["gflop"]
         return gflop
 
-    def optimizer(self, model: nn.Module, fused: bool | None) -> torch.optim.Optimizer:
+    def optimizer(self, model: nn.Module, fused: bool | None, compiled: bool = False) -> Any:
+        """Of stock PyTorch: what torch.optim lacks is written out in plain_optimizers.py."""
         wish = self.facts["optimizer"]
-        optimizer: torch.optim.Optimizer = getattr(torch.optim, wish["class"])(
-            model.parameters(), fused=fused, **wish["arguments"]
-        )
-        return optimizer
+        if hasattr(torch.optim, wish["class"]):
+            optimizer = getattr(torch.optim, wish["class"])(model.parameters(), fused=fused, **wish["arguments"])
+        else:
+            optimizer = getattr(self.plain, wish["class"])(model.parameters(), compiled=compiled, **wish["arguments"])
+        return self.plain.Lookahead(optimizer, **wish["lookahead"]) if wish["lookahead"] else optimizer
+
+    def our_optimizer(self, model: nn.Module) -> Any:
+        """For prepare(): torch's where torch has one, else one of fullstride.optim."""
+        import fullstride.optim as optim
+
+        wish, states = self.facts["optimizer"], self.options["state_precision"]
+        if hasattr(torch.optim, wish["class"]):
+            optimizer = getattr(torch.optim, wish["class"])(model.parameters(), **wish["arguments"])
+        else:
+            optimizer = getattr(optim, wish["class"])(model.parameters(), state_precision=states, **wish["arguments"])
+        return optim.Lookahead(optimizer, **wish["lookahead"]) if wish["lookahead"] else optimizer
+
+    def our_freezer(self, model: nn.Module) -> Any:
+        """That of the trainer, or None."""
+        from fullstride.recipes import config, strict
+        from fullstride.train import assembly
+
+        wish = strict.overlay(config.Config(recipe="", steps=1, micro_batch=1), self.facts["config"])
+        return assembly.build_freezer(wish, model)
 
     def step(self, number: int) -> tuple[list[tuple[Tensor, ...]], float]:
         """The micro-batches of a step and its learning rate."""

@@ -24,6 +24,7 @@ class Case:
     targets: dict[str, dict[str, float]] = field(default_factory=dict)
     batch: str = ""
     bf16_memory: bool = False
+    no_fused: str = ""  # why stock PyTorch's optimizer has no fused form, if so
     recipe: str | None = None  # the folder that says what `model`, the name of a recipe, means (compare/folder.py)
 
     @property

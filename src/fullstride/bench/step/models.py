@@ -252,8 +252,14 @@ class Work:
     def gflop(self, model: nn.Module) -> float:
         return self.accumulate * gflop(self.workload, model)
 
-    def optimizer(self, model: nn.Module, fused: bool | None) -> torch.optim.Optimizer:
+    def optimizer(self, model: nn.Module, fused: bool | None, compiled: bool = False) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=self.workload.lr, fused=fused)
+
+    def our_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return self.optimizer(model, fused=None)
+
+    def our_freezer(self, model: nn.Module) -> None:
+        return None
 
     def step(self, number: int) -> tuple[list[tuple[Tensor, Tensor]], float]:
         """The micro-batches of a step, a function of the seed and its number, and its learning rate."""

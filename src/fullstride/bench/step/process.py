@@ -44,6 +44,9 @@ class Side:
         self.name, self.config = name, config
         self.losses: list[float] = []  # of each step
         self.peaks: list[int] = []  # bytes that the process had held at most, after each step
+        self.frozen: list[
+            tuple[int, list[str]]
+        ] = []  # steps after which other layers are frozen than before, and these
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by close()
         self._received = b""
         self._process = subprocess.Popen(
@@ -66,6 +69,7 @@ class Side:
         answer = self._ask({"steps": steps}, limit)
         self.losses += answer["losses"]
         self.peaks += answer["peaks"]
+        self.frozen += [(step, layers) for step, layers in answer["frozen"]]
         return answer
 
     def evaluate(self) -> float:

@@ -25,6 +25,7 @@ class Measured:
     losses: list[float]
     facts: dict[str, Any]
     profile: dict[str, Any] | None = None
+    frozen: list[tuple[int, list[str]]] = field(default_factory=list)  # see process.Side
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ def summarise(
         losses=side.losses,
         facts=facts,
         profile=profile,
+        frozen=side.frozen,
     )
 
 

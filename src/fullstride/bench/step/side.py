@@ -7,7 +7,8 @@ Run by its path, so that the process of stock PyTorch never imports Fullstride: 
 as JSON; with "recipe" it is a folder that says what to train (compare/folder.py). It writes one line of facts when the
 model stands, then answers each line it reads with a line:
 
-    {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps}
+    {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps,
+                          "frozen": [[step, the layers that are frozen after it], ...] where these changed}
     {"evaluate": 1}   -> {"loss": the mean over the held-out data of the recipe's folder, "count": of its targets}
     {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
 
@@ -52,13 +53,14 @@ class Training:
         self.work = work = find_work(config)
         self.autocast: bool = config.get("autocast", False)
         self.num_steps = 0
+        self.frozen: list[str] = []  # layers
         if work.threads:
             torch.set_num_threads(work.threads)
         model: nn.Module = work.build()
         self.num_parameters = sum(p.numel() for p in model.parameters())
         self.gflop: float = work.gflop(model)
         self.dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-        optimizer = work.optimizer(model, fused=True if config.get("fused") else None)  # None is the default
+        self.freezer: Any = None
         self.clip: float | None = work.clip
         self.precision = "bf16" if self.autocast else "fp32"
         self.explanation: list[str] = []
@@ -67,12 +69,16 @@ class Training:
 
             options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads}
             options |= work.options | config.get("options", {})
-            model, optimizer = fullstride.prepare(model, optimizer, **options)
+            model, optimizer = fullstride.prepare(model, work.our_optimizer(model), **options)
+            self.freezer = work.our_freezer(model)
             self.clip = None  # the optimizer does
             explanation = fullstride.explain(model)
             self.precision, self.explanation = explanation.precision, str(explanation).splitlines()
-        elif config.get("compile"):
-            model = torch.compile(model)  # type: ignore[assignment]
+        else:
+            fused = True if config.get("fused") else None  # None is the default
+            optimizer = work.optimizer(model, fused, compiled=config.get("compile", False))
+            if config.get("compile"):
+                model = torch.compile(model)  # type: ignore[assignment]
         self.model, self.optimizer = model.train(), optimizer
         self.plain: nn.Module = getattr(model, "_orig_mod", model)  # to evaluate: nothing is compiled for that alone
 
@@ -93,6 +99,9 @@ class Training:
             with phase("backward"):
                 loss.backward()
             total += loss.item()
+        if self.freezer is not None:
+            with phase("freezer"):
+                self.freezer.step(total)
         if self.clip is not None:
             with phase("clip"):
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
@@ -102,13 +111,17 @@ class Training:
 
     def run(self, steps: int) -> dict[str, Any]:
         data = self.data(steps)  # before the clock starts
-        seconds, losses, peaks, faults = [], [], [], page_faults()
-        for batches, lr in data:
+        seconds, losses, peaks, frozen, faults = [], [], [], [], page_faults()
+        for number, (batches, lr) in enumerate(data, self.num_steps - steps + 1):
             start = time.perf_counter()
             losses.append(self.step(batches, lr))
             seconds.append(time.perf_counter() - start)
             peaks.append(peak_bytes())
-        return {"seconds": seconds, "losses": losses, "peaks": peaks, "faults": page_faults() - faults}
+            if self.freezer is not None and self.frozen != (now := self.freezer.report().frozen_layers):
+                self.frozen = now
+                frozen.append([number, now])
+        faults = page_faults() - faults
+        return {"seconds": seconds, "losses": losses, "peaks": peaks, "faults": faults, "frozen": frozen}
 
     def evaluate(self, _: int) -> dict[str, Any]:
         total, count = 0.0, 0
@@ -178,7 +191,9 @@ def find_work(config: dict[str, Any]) -> Any:
         return load(_HERE / "models.py").Work(config["model"], config["accumulate"])
     folder = Path(config["recipe"])
     facts = json.loads((folder / "recipe.json").read_text())
-    return load(_HERE.parent / "compare" / "work.py").Work(folder, facts, load(Path(facts["model_file"])))
+    compare = _HERE.parent / "compare"
+    plain = load(compare / "plain_optimizers.py")
+    return load(compare / "work.py").Work(folder, facts, load(Path(facts["model_file"])), plain)
 
 
 def load(path: Path) -> ModuleType:

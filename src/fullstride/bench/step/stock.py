@@ -38,6 +38,8 @@ def find_best(
         name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), (autocast, fused, compiled)))
         if compiled and quick:
             outcome = "left out by --quick"
+        elif fused and case.no_fused:
+            outcome = f"not tried: {case.no_fused}"
         elif autocast and bad_bf16:  # neither of the other two makes a product faster, or legal
             outcome = f"not tried: bf16 {bad_bf16} here"
         else:
