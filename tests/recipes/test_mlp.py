@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+import fullstride
 from fullstride import recipes
 from fullstride.data import idx
 from fullstride.data.images import ImageDataset
@@ -65,7 +66,41 @@ def test_the_recipe_of_digits_is_the_same_network_on_other_data():
     assert (config.evaluation.every, config.evaluation.metric, config.checkpoints.every) == (52, "accuracy", 130)
 
 
-@pytest.mark.parametrize("recipe", [recipes.mlp, recipes.mlp_mnist])
+def test_the_recipe_of_all_seven_has_each_of_them():
+    config = recipes.mlp_seven()
+    assert (config.model, config.data) == (recipes.mlp().model, recipes.mlp().data)
+    assert (config.epochs, config.steps, config.micro_batch, config.accumulate) == (10, None, 128, 8)
+    wish = config.optimizer
+    assert (wish.name, wish.lr, wish.eps, wish.weight_decay) == ("lamb", 0.01, 1e-6, 0.01)
+    assert (wish.state_precision, wish.lookahead) == ("bf16", True)
+    assert (config.freeze.enabled, config.precision) == (True, "auto")
+    assert (config.evaluation.every, config.checkpoints.every) == ("1 epoch", "5 epochs")
+
+
+def test_all_seven_are_at_work_in_a_run(tmp_path):
+    config = recipes.mlp_seven().replace(
+        epochs=40, micro_batch=16, accumulate=2, threads=1, model={"hidden": [64, 64]},
+        data={"num_samples": 256, "num_features": 128, "num_classes": 4, "num_valid": 64, "workers": 0},
+        precision="fp32", logging={"every": 1},
+    )  # fmt: skip
+    trainer = Trainer(config, tmp_path / "run")
+    result = trainer.fit()
+    made = {(outcome.kind, outcome.done) for outcome in fullstride.explain(trainer.model).outcomes if outcome.done}
+    assert any("relu" in done.lower() for _, done in made)
+    assert isinstance(trainer.optimizer, fullstride.optim.Lookahead)
+    assert isinstance(trainer.optimizer.optimizer, fullstride.optim.Lamb)
+    assert {tensor.dtype for tensor in _moments(trainer.optimizer.optimizer)} == {torch.bfloat16}
+    rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    assert any(row.get("event") == "freeze" for row in rows)
+    assert result.steps == 320
+    assert result.best["accuracy"] > 0.9
+
+
+def _moments(optimizer):
+    return [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+
+
+@pytest.mark.parametrize("recipe", [recipes.mlp, recipes.mlp_mnist, recipes.mlp_seven])
 def test_yaml_gives_the_config_back(recipe):
     assert config_files.from_yaml(config_files.to_yaml(recipe())) == recipe()
 

@@ -3,6 +3,6 @@
 from .catalogue import NAMES, describe, get
 from .config import Config
 from .llama import llama, llama_char
-from .mlp import mlp, mlp_mnist
+from .mlp import mlp, mlp_mnist, mlp_seven
 
-__all__ = ["NAMES", "Config", "describe", "get", "llama", "llama_char", "mlp", "mlp_mnist"]
+__all__ = ["NAMES", "Config", "describe", "get", "llama", "llama_char", "mlp", "mlp_mnist", "mlp_seven"]

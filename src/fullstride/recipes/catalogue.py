@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from .config import Config
 from .llama import llama, llama_char
-from .mlp import mlp, mlp_mnist
+from .mlp import mlp, mlp_mnist, mlp_seven
 from .strict import unknown
 
 _RECIPES: dict[str, Callable[[], Config]] = {
-    "mlp": mlp, "mlp-mnist": mlp_mnist, "llama": llama, "llama-char": llama_char,
+    "mlp": mlp, "mlp-mnist": mlp_mnist, "mlp-seven": mlp_seven, "llama": llama, "llama-char": llama_char,
 }  # fmt: skip
 NAMES = tuple(_RECIPES)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from .config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
+from .config import Checkpoints, Config, Evaluation, Freeze, Logging, Optimizer, Schedule, expect
 
 if TYPE_CHECKING:
     from .mlp_task import MlpTask
@@ -81,4 +81,14 @@ def mlp_mnist() -> MlpConfig:
         optimizer=Optimizer(lr=1e-3), schedule=Schedule(warmup=0.08),
         evaluation=Evaluation(every=52, metric="accuracy"), checkpoints=Checkpoints(every=130),
         logging=Logging(every=5),
+    )  # fmt: skip
+
+
+def mlp_seven() -> MlpConfig:
+    """All seven at once: fused layers, bf16, LAMB with bf16 states, Lookahead, freezing, 8 x 128, generated data."""
+    return MlpConfig(
+        recipe="mlp-seven", epochs=10, micro_batch=128, accumulate=8,
+        optimizer=Optimizer(name="lamb", state_precision="bf16", lookahead=True), schedule=Schedule(warmup=0.05),
+        freeze=Freeze(enabled=True), evaluation=Evaluation(every="1 epoch", metric="accuracy"),
+        checkpoints=Checkpoints(every="5 epochs"),
     )  # fmt: skip
