@@ -30,7 +30,7 @@ def legend(seconds: float) -> str:
 {seconds:g} seconds of steps in total over all sides, or three rounds if these take longer; start-up is not counted;
 each side is a process of its own, and they take turns, from the same weights, on the same data in the same order;
 time of one step, median [lowest..highest] of the rounds; faults: pages a step; peak: the most memory the process ever
-held; GFLOP/s: of the recipe's products, and the share of what square products of the same precision reach on this
+held; GFLOP/s: as fullstride.flops counts the recipe's, and the share of what square products of the same precision reach on this
 machine; loss: mean of the last steps"""
 
 

@@ -78,7 +78,7 @@ def summarise(
 ) -> Measured:
     timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
     facts = side.facts
-    gflops = facts["gflop"] / timing.median
+    gflops = (math.nan if facts["gflop"] is None else facts["gflop"]) / timing.median
     peak = peaks.get(facts["precision"])
     return Measured(
         name=side.name,
