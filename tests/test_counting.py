@@ -205,6 +205,8 @@ def test_a_model_that_looks_at_values_is_counted_with_them(value, times):
 class Careless(nn.Module):
     """Does to itself whatever a forward pass can do."""
 
+    count: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.embedding, self.layer = nn.Embedding(9, 6), nn.Linear(6, 6)
