@@ -12,12 +12,13 @@ from .machine import onednn as _onednn
 
 __version__ = "0.1.0"
 __all__ = [
-    "Hook", "SyntheticDataset", "Trainer", "explain", "fit", "optim", "prepare", "recipes", "release_memory", "restore",
-    "whole_weights",
+    "Hook", "SyntheticDataset", "Trainer", "explain", "fit", "flops", "optim", "prepare", "recipes", "release_memory",
+    "restore", "whole_weights",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from . import optim, recipes
+    from .counting import flops
     from .data.synthetic import SyntheticDataset
     from .machine.memory import release as release_memory
     from .preparation import explain, prepare, restore
@@ -37,6 +38,7 @@ def __getattr__(name: str) -> Any:
         "Trainer": (".train.trainer", "Trainer"),
         "explain": (".preparation", "explain"),
         "fit": (".train.fit", "fit"),
+        "flops": (".counting", "flops"),
         "optim": (".optim", None),
         "prepare": (".preparation", "prepare"),
         "recipes": (".recipes", None),

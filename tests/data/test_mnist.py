@@ -43,7 +43,9 @@ def test_full_set_has_the_split_of_its_files(full, split, part):
     images, labels = digits(FULL[part])
     x, y = all_of(mnist.load(full, split))
     assert (x.shape, x.dtype, y.dtype) == ((FULL[part], 784), torch.float32, torch.int64)
-    torch.testing.assert_close(x, (torch.tensor(images).flatten(1) / 255 - 0.1307) / 0.3081)
+    of_train = digits(FULL["train"])[0] / 255
+    mean, std = round(of_train.mean(), 4), round(of_train.std(), 4)
+    torch.testing.assert_close(x, (torch.tensor(images).flatten(1) / 255 - mean) / std)
     assert y.tolist() == labels.tolist()
 
 
@@ -134,10 +136,10 @@ def test_file_of_another_kind_is_refused_by_its_first_bytes(full, content):
         mnist.load(full)
 
 
-def test_images_of_another_size_are_refused(full):
-    idx.write(full / "train-images-idx3-ubyte", np.zeros((30, 32, 32), np.uint8))
+def test_held_out_images_of_another_size_are_refused(full):
+    idx.write(full / "t10k-images-idx3-ubyte", np.zeros((12, 32, 32), np.uint8))
     with pytest.raises(ValueError, match="expected records of 28 x 28 bytes, got 32 x 32"):
-        mnist.load(full)
+        mnist.load(full, "valid")
 
 
 def test_labels_of_other_images_are_refused(full):
@@ -158,3 +160,82 @@ def test_damaged_gzip_file_is_named(full, damage):
 def test_unknown_split_is_refused(full):
     with pytest.raises(ValueError, match="expected train or valid, got 'test'"):
         mnist.load(full, "test")
+
+
+# ---- sets that are packed like it
+
+
+def write(folder, num_classes=10, first=0, size=(28, 28), prefix="", test="t10k", packed=False):
+    """Each class three times to train and once held out. Returns the training images."""
+    folder.mkdir(exist_ok=True)
+    for part, times in (("train", 3), (test, 1)):
+        labels = np.tile(np.arange(num_classes, dtype=np.uint8) + first, times)
+        images = np.random.default_rng(times).integers(0, 256, (len(labels), *size), np.uint8)
+        for name, records in ((f"{part}-images-idx3-ubyte", images), (f"{part}-labels-idx1-ubyte", labels)):
+            content = idx.encode(records)
+            path = folder / f"{prefix}{name}{'.gz' if packed else ''}"
+            path.write_bytes(gzip.compress(content) if packed else content)
+        if part == "train":
+            made = images
+    return made
+
+
+@pytest.mark.parametrize("num_classes", [4, 10, 47])
+def test_classes_are_those_of_the_labels(tmp_path, num_classes):
+    write(tmp_path, num_classes)
+    for split in ("train", "valid"):
+        assert mnist.load(tmp_path, split).class_names == tuple(map(str, range(num_classes)))
+
+
+def test_images_may_have_any_size(tmp_path):
+    write(tmp_path, size=(32, 20))
+    assert all_of(mnist.load(tmp_path, "valid", flat=False))[0].shape == (10, 1, 32, 20)
+
+
+def test_mean_and_deviation_are_those_of_the_training_images_for_both_splits(tmp_path):
+    images = write(tmp_path) / 255
+    train, valid = mnist.load(tmp_path), mnist.load(tmp_path, "valid")
+    assert train.mean == valid.mean == (round(images.mean(), 4),)
+    assert train.std == valid.std == (round(images.std(), 4),)
+
+
+def test_images_of_one_brightness_are_not_divided_by_nothing(tmp_path):
+    write(tmp_path)
+    idx.write(tmp_path / "train-images-idx3-ubyte", np.full((30, 28, 28), 51, np.uint8))
+    torch.testing.assert_close(all_of(mnist.load(tmp_path))[0], torch.zeros(30, 784))
+
+
+def test_a_folder_of_fashion_has_the_names_of_its_classes(tmp_path):
+    write(tmp_path / "fashion-mnist", packed=True)
+    assert mnist.load(tmp_path / "fashion-mnist").class_names[9] == "ankle boot"
+
+
+def test_letters_of_emnist_stand_upright_and_count_from_0(tmp_path):
+    images = write(tmp_path, 26, first=1, prefix="emnist-letters-", test="test", packed=True)
+    train, valid = mnist.load(tmp_path), mnist.load(tmp_path, "valid")
+    assert np.array_equal(train.images[:, 0].numpy(), images.transpose(0, 2, 1))
+    assert train.labels.tolist() == list(range(26)) * 3
+    assert valid.labels.tolist() == list(range(26))
+    assert (train.class_names[0], train.class_names[-1]) == ("A", "Z")
+
+
+def test_two_sets_in_a_folder_are_refused(tmp_path):
+    write(tmp_path, prefix="emnist-digits-", test="test")
+    write(tmp_path, prefix="emnist-letters-", test="test")
+    with pytest.raises(ValueError, match=r"expected one set, got several \(emnist-digits, emnist-letters\); put "):
+        mnist.load(tmp_path)
+
+
+def test_a_held_out_label_that_training_does_not_have_is_refused(tmp_path):
+    write(tmp_path, 4)
+    idx.write(tmp_path / "t10k-labels-idx1-ubyte", np.array([0, 1, 4, 2], np.uint8))
+    with pytest.raises(ValueError, match=r"t10k-labels-idx1-ubyte: label 4 of record 2 .*: expected one from 0 to 3$"):
+        mnist.load(tmp_path, "valid")
+
+
+def test_a_set_without_images_is_refused(tmp_path):
+    write(tmp_path)
+    idx.write(tmp_path / "train-images-idx3-ubyte", np.zeros((0, 28, 28), np.uint8))
+    idx.write(tmp_path / "train-labels-idx1-ubyte", np.zeros(0, np.uint8))
+    with pytest.raises(ValueError, match="expected an image at least, got none"):
+        mnist.load(tmp_path)

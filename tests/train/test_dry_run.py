@@ -115,10 +115,18 @@ def test_a_micro_batch_larger_than_the_data_is_possible():
 def test_time_is_products_and_the_optimizer_and_evaluations():
     wish = config(steps=100, evaluation=Evaluation(every=50))
     estimate = dry_run.estimate(wish)
-    flops = 6 * (300 + 600 + 100)
+    flops = 4 * 300 + 6 * (600 + 100)  # no gradient of the inputs
     passed = (4 + 2 * (4 + 8)) * PARAMETERS
     assert estimate.step_seconds == pytest.approx(flops * 8 / 100e9 + passed / 10e9)
     assert estimate.seconds == pytest.approx(100 * estimate.step_seconds + 3 * 60 * flops / 3 / 100e9)
+
+
+def test_time_is_not_known_where_nobody_can_count(monkeypatch):
+    from fullstride.recipes.mlp_task import MlpTask
+
+    monkeypatch.setattr(MlpTask, "flops", lambda self, model: None)
+    text = dry_run.as_text(config(), dry_run.estimate(config()))
+    assert "time       not known: the FLOPs of a step could not be counted" in text
 
 
 def test_a_busy_machine_is_mentioned(monkeypatch):

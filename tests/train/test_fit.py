@@ -252,3 +252,70 @@ def test_a_prepared_model_is_refused(tmp_path):
     model, _ = fullstride.prepare(network(), precision="fp32", threads=1)
     with pytest.raises(ValueError, match=r"^model: expected one that is not prepared, got a prepared one"):
         fit(tmp_path / "run", model)
+
+
+# ---- FLOPs
+
+
+def flops_a_sample(run):
+    """By the last row of a run."""
+    row = [row for row in read(run) if row["kind"] == "train"][-1]
+    return row["gflops"] and row["gflops"] * 1e9 / row["per_second"]
+
+
+class Picture(nn.Module):
+    """Convolution, norm over the batch, attention, and a loss of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution, self.norm = nn.Conv1d(1, 4, 3, padding=1), nn.BatchNorm1d(4)
+        self.attention, self.head = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 5)
+
+    def forward(self, inputs, labels):
+        x = self.norm(self.convolution(inputs.unsqueeze(1))).transpose(1, 2)
+        x, _ = self.attention(x, x, x, need_weights=False)
+        return {"loss": nn.functional.cross_entropy(self.head(x.mean(1)), labels)}
+
+
+def test_a_run_counts_convolutions_and_attention_of_dictionaries(tmp_path):
+    torch.manual_seed(0)
+    model = Picture()
+    batches = [{"inputs": torch.randn(8, 12), "labels": torch.randint(5, (8,))} for _ in range(3)]
+
+    def loss(model, batch):
+        return model(**batch)["loss"]
+
+    fullstride.fit(model, batches, batch_loss=loss, epochs=1, run=tmp_path / "run", report=False, **QUICK)
+    convolution, attention, linear = 12 * 4 * 3, 12 * 12 * 4 * 2, 12 * 4 * 16 + 4 * 5
+    assert flops_a_sample(tmp_path / "run") == pytest.approx(2 * (2 * convolution + 3 * attention + 3 * linear))
+    assert model.norm.num_batches_tracked == 3
+
+
+def test_a_model_that_cannot_be_counted_trains_and_says_so_in_one_line(tmp_path):
+    class Stubborn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def __deepcopy__(self, memo):
+            raise TypeError("there is one of me")
+
+        def forward(self, x):
+            return self.inner(x)
+
+    fit(tmp_path / "run", Stubborn())
+    rows = [row for row in read(tmp_path / "run") if row["kind"] == "train"]
+    assert rows[-1]["per_second"] > 0
+    assert rows[-1]["gflops"] is rows[-1]["share_of_peak"] is None
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.count("no GFLOP/s and no share of the peak will be shown") == 1
+    assert "TypeError: there is one of me" in log
+
+
+def test_counting_changes_no_bit_of_a_run(tmp_path, monkeypatch):
+    fit(tmp_path / "counted", network())
+    from fullstride.recipes.task import Task
+
+    monkeypatch.setattr(Task, "flops", lambda self, model: None)
+    fit(tmp_path / "not counted", network())
+    assert_same_run(tmp_path / "counted", tmp_path / "not counted")

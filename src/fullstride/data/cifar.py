@@ -24,8 +24,7 @@ class _Kind:
     files: dict[str, tuple[str, ...]]  # of a split
     num_labels: int  # bytes of a record
     num_classes: int
-    archive: str
-    inside: str  # the folder in the archive
+    inside: str  # the folder in the archive of its makers
     class_names: tuple[str, ...]
     mean: tuple[float, ...]  # of the 50,000 training pictures
     std: tuple[float, ...]
@@ -35,12 +34,12 @@ _TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
 _KINDS = {
     "cifar10": _Kind(
         {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "valid": ("test_batch.bin",)},
-        1, 10, "cifar-10-binary.tar.gz", "cifar-10-batches-bin", _TEN,
+        1, 10, "cifar-10-batches-bin", _TEN,
         (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616),
     ),
     "cifar100": _Kind(
         {"train": ("train.bin",), "valid": ("test.bin",)},
-        2, 100, "cifar-100-binary.tar.gz", "cifar-100-binary", tuple(map(str, range(100))),
+        2, 100, "cifar-100-binary", tuple(map(str, range(100))),
         (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762),
     ),
 }  # fmt: skip
@@ -59,7 +58,7 @@ def load(
     if split not in ("train", "valid"):
         raise ValueError(f"split: expected train or valid, got {split!r}")
     folder, kind = folder or sources.default_folder(name), _KINDS[name]
-    records = np.concatenate([_read(_find(folder, file, kind), kind) for file in kind.files[split]])
+    records = np.concatenate([_read(_find(folder, file, name), kind) for file in kind.files[split]])
     return ImageDataset(
         torch.from_numpy(records[:, kind.num_labels :].reshape(-1, 3, 32, 32)),
         torch.from_numpy(records[:, kind.num_labels - 1].astype(np.int64)),
@@ -71,14 +70,12 @@ def load(
     )
 
 
-def _find(folder: Path, name: str, kind: _Kind) -> Path:
-    for path in (folder / name, folder / kind.inside / name):
+def _find(folder: Path, file: str, name: str) -> Path:
+    for path in (folder / file, folder / _KINDS[name].inside / file):
         if path.is_file():
             return path
-    raise FileNotFoundError(
-        f"no {name} in {folder}: get {kind.archive} (www.cs.toronto.edu/~kriz/cifar.html), then "
-        f"`mkdir -p {folder} && tar -xzf {kind.archive} -C {folder}`"
-    )
+    fetched = f"`{sources.command(name, folder)}` fetches it with npm, or " if name == "cifar10" else ""
+    raise FileNotFoundError(f"no {file} in {folder}: {fetched}{sources.by_hand(name, folder)}")
 
 
 def _read(path: Path, kind: _Kind) -> NDArray[np.uint8]:

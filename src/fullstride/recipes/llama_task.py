@@ -80,12 +80,6 @@ class LlamaTask(Task):
         count = int((batch[1] != llama.IGNORED).sum())
         return {"loss": llama.loss(model, batch).item() * count, "count": count}
 
-    def flops(self, model: nn.Module) -> float:
-        """And attention: two products of length x width a token and layer, half of it masked, thrice with backward."""
-        shape = self.config.model.shape()
-        attention = 6.0 * shape["context"] * shape["width"] * shape["layers"]
-        return self.units_per_sample * (super().flops(model) + attention)
-
     def sample(self, model: nn.Module) -> str | None:
         wish, tokenizer = self.config.samples, self.tokenizer
         if tokenizer is None or not wish.tokens:

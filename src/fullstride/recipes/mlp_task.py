@@ -33,9 +33,9 @@ class MlpTask(Task):
             self.valid_data = SyntheticDataset(data.num_valid, *sizes, seed=seed, first=data.num_samples)
             self.num_classes = data.num_classes
         elif data.name == "mnist":
-            self.train_data = mnist.load(folder, "train", self._augment(DIGITS), flat=False)
+            self.train_data = digits = mnist.load(folder, "train", self._augment(DIGITS), flat=False)
             self.valid_data = mnist.load(folder, "valid", flat=False)
-            self.num_classes = 10
+            self.num_classes = len(digits.class_names)
         else:
             self.train_data = cifar.load(folder, data.name, "train", self._augment(PHOTOS))
             self.valid_data = cifar.load(folder, data.name, "valid")

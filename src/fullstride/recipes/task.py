@@ -1,14 +1,17 @@
 """What a recipe brings to the trainer: the model, the data, the loss, and what to show of them."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .. import counting
 from ..data import loader
 from ..data.dataset import Dataset
 from ..data.loader import Batches, Loader
@@ -18,6 +21,8 @@ from . import length
 if TYPE_CHECKING:
     from ..report.section import Section
     from .config import Config
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,9 +101,22 @@ class Task:
         """Sums over a batch of validation data, among them "count"; the trainer divides by it."""
         raise NotImplementedError
 
-    def flops(self, model: nn.Module) -> float:
-        """Of the products of one sample, forward and backward: two a weight forward, four backward."""
-        return 6.0 * sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
+    def flops(self, model: nn.Module) -> float | None:
+        """Of one sample, forward and backward, before prepare(): see counting.py. None, and a line, if it cannot be."""
+        try:
+            batch, num_samples = self.example_batch()
+            return counting.flops_of(model, self._training_loss, batch).total / num_samples
+        except Exception as error:  # of a model and data that nobody knows: the run does not depend on it
+            logger.info("no GFLOP/s and no share of the peak will be shown: %s", error)
+            return None
+
+    def _training_loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.loss(model.train(), batch)
+
+    def example_batch(self) -> tuple[Any, int]:
+        """A batch as in training, and the samples in it. Two: to a single one, norms over the batch say no."""
+        indices = np.arange(2) % len(self.train_data)
+        return self.train_data.batch(indices, np.zeros_like(indices)), 2
 
     def sample(self, model: nn.Module) -> str | None:
         """After each evaluation: text that shows what the model can do by now."""

@@ -15,6 +15,7 @@ evaluations and two checkpoints among them, on 2 cores of an AMD EPYC:
     real        1827   1813       1924   2063       1228                          1837              691
 """
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class Estimate:
     reason: str
     memory: dict[str, int]  # bytes by what they are for
     available: int
-    gflop_step: float
+    gflop_step: float  # nan, as the seconds, if nobody can count them
     gflops: float  # of products, as measured
     step_seconds: float
     seconds: float  # of all steps and evaluations
@@ -78,12 +79,14 @@ def estimate(config: Config) -> Estimate:
     sizes = _sizes(config, sum(parts.values()), choice.precision)
     sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision)}
     sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
-    flops, rate = task.flops(model), (choice.gflops(choice.precision) or square_products.rates()["fp32"]) * 1e9
+    counted = task.flops(model)
+    flops = math.nan if counted is None else counted
+    rate = (choice.gflops(choice.precision) or square_products.rates()["fp32"]) * 1e9
     samples = config.micro_batch * config.accumulate
     passed = sizes["gradients"] + 2 * (sizes["parameters"] + sizes["optimizer"])
     step_seconds = flops * samples / rate + passed / (streams.bandwidth("update", 0.1) * 1e9)
     evaluations = length.times(config.evaluation.every) + 1
-    evaluating = evaluations * len(task.valid_data) * flops / 3 / rate  # forward is a third
+    evaluating = evaluations * len(task.valid_data) * flops / 3 / rate  # forward is about a third
     return Estimate(
         length.steps, parts, len(task.train_data), len(task.valid_data), task.unit, task.units_per_sample,
         choice.precision, choice.reason, sizes,
@@ -109,10 +112,13 @@ def as_text(config: Config, e: Estimate) -> str:
     lines += [("", f"  {name:<28} {memory.as_size(size):>13}") for name, size in e.memory.items() if size]
     if e.peak > e.available:
         lines.append(("", "  too much: lower --micro-batch, or try --optimizer.state-precision bf16 or 8bit"))
-    lines += [
-        ("time", f"about {_duration(e.seconds)}, {_duration(e.step_seconds)} a step"),
-        ("", f"  {e.gflop_step:.3g} GFLOP of products a step, {e.gflops:.0f} GFLOP/s measured on this machine"),
-    ]
+    if math.isnan(e.gflop_step):
+        lines.append(("time", "not known: the FLOPs of a step could not be counted"))
+    else:
+        lines += [
+            ("time", f"about {_duration(e.seconds)}, {_duration(e.step_seconds)} a step"),
+            ("", f"  {e.gflop_step:.3g} GFLOP of products a step, {e.gflops:.0f} GFLOP/s measured on this machine"),
+        ]
     if e.load > 1:
         lines.append(("", f"  others use this machine now (load {e.load:.1f} a core): that will make it longer"))
     text = "\n".join(f"{label:<10} {line}".rstrip() for label, line in lines)

@@ -72,6 +72,9 @@ def fit(
     load_best: ends with the weights of the best evaluation instead.
     fields: every field of a recipe's config: accumulate=8, precision="fp32", clip=1.0, seed=3,
         schedule={"name": "cosine", "warmup": 0.05}, evaluation={"every": "2 epochs", "patience": 3} ...
+
+    Before the first step a copy of the model and the loss are called with the first batch, as a rule without values, to
+    count FLOPs (fullstride.flops).
     """
     task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better)
     config = _config(task, epochs, steps, optimizer, fields)
@@ -212,6 +215,9 @@ class _LoaderTask(Task):
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer | None:
         return self.optimizer
+
+    def example_batch(self) -> tuple[Any, int]:
+        return self.example, _size(self.example)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         return self._loss_and_output(model, batch)[0]

@@ -42,6 +42,7 @@ class Folder:
             torch.manual_seed(config.seed)
             model = task.build_model()
             task.load_weights(model)
+        flops = task.flops(model)
         num_samples, wish = config.micro_batch * config.accumulate, as_mapping(config)
         facts = {
             "model_file": str(Path(models.__file__).with_name(f"{stock.model_file}.py")),
@@ -54,7 +55,7 @@ class Folder:
             "options": {"state_precision": config.optimizer.state_precision},
             "unit": task.unit,
             "num_units": num_samples * task.units_per_sample,
-            "gflop": num_samples * task.flops(model) / 1e9,
+            "gflop": None if flops is None else num_samples * flops / 1e9,
         }
         (path / "recipe.json").write_text(json.dumps(facts))
         # Copies, because tied weights are one tensor under several names, which safetensors refuses.

@@ -1,6 +1,7 @@
 """What `fullstride compare` found, as text and as JSON, which the report of a run reads (compare.json)."""
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,8 +31,8 @@ def legend(seconds: float) -> str:
 {seconds:g} seconds of steps in total over all sides, or three rounds if these take longer; start-up is not counted;
 each side is a process of its own, and they take turns, from the same weights, on the same data in the same order;
 time of one step, median [lowest..highest] of the rounds; faults: pages a step; peak: the most memory the process ever
-held; GFLOP/s: of the recipe's products, and the share of what square products of the same precision reach on this
-machine; loss: mean of the last steps"""
+held; GFLOP/s: as fullstride.flops() counts the recipe's, and the share of what square products of the same precision
+reach on this machine; loss: mean of the last steps"""
 
 
 def lines(content: Mapping[str, Any], result: Result) -> list[str]:
@@ -87,7 +88,7 @@ def _side(side: Measured) -> dict[str, Any]:
             "rounds": milliseconds,
         },
         "units_per_second": side.units_per_second,
-        "gflops": side.gflops,
+        "gflops": None if math.isnan(side.gflops) else side.gflops,
         "share_of_peak": side.share_of_peak,
         "peak_bytes": side.peak_bytes,
         "faults": side.faults,  # a step

@@ -35,8 +35,8 @@ class Work:
         model.load_state_dict(load_file(self.folder / "weights.safetensors"))
         return model
 
-    def gflop(self, model: nn.Module) -> float:
-        gflop: float = self.facts["gflop"]
+    def gflop(self, model: nn.Module) -> float | None:
+        gflop: float | None = self.facts["gflop"]
         return gflop
 
     def optimizer(self, model: nn.Module, fused: bool | None, compiled: bool = False) -> Any:

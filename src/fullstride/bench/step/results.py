@@ -20,7 +20,7 @@ class Measured:
     units_per_second: float
     faults: float  # a step
     peak_bytes: int
-    gflops: float
+    gflops: float  # nan: not counted
     share_of_peak: float | None  # of what products of this precision reach on this machine
     losses: list[float]
     facts: dict[str, Any]
@@ -78,7 +78,7 @@ def summarise(
 ) -> Measured:
     timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
     facts = side.facts
-    gflops = facts["gflop"] / timing.median
+    gflops = (math.nan if facts["gflop"] is None else facts["gflop"]) / timing.median
     peak = peaks.get(facts["precision"])
     return Measured(
         name=side.name,
@@ -88,7 +88,7 @@ def summarise(
         faults=statistics.median(answer["faults"] / len(answer["seconds"]) for answer in answers),
         peak_bytes=side.peaks[-1],
         gflops=gflops,
-        share_of_peak=gflops / peak if peak else None,
+        share_of_peak=gflops / peak if peak and not math.isnan(gflops) else None,
         losses=side.losses,
         facts=facts,
         profile=profile,

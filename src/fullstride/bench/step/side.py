@@ -58,7 +58,7 @@ class Training:
             torch.set_num_threads(work.threads)
         model: nn.Module = work.build()
         self.num_parameters = sum(p.numel() for p in model.parameters())
-        self.gflop: float = work.gflop(model)
+        self.gflop: float | None = work.gflop(model)
         self.dropout = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
         self.freezer: Any = None
         self.clip: float | None = work.clip

@@ -42,10 +42,10 @@ class Recorder:
         self._energy = energy.Meter()
 
     def start(
-        self, stack: contextlib.ExitStack, state: State, model: nn.Module, flops: float, environment: dict[str, Any],
-        freezer: DynamicFreezer | None = None,
+        self, stack: contextlib.ExitStack, state: State, model: nn.Module, flops: float | None,
+        environment: dict[str, Any], freezer: DynamicFreezer | None = None,
     ) -> None:  # fmt: skip
-        """The model is prepared and the state restored; flops: of a sample. What is opened is closed with the stack."""
+        """The model is prepared, the state restored; flops: of a sample, if known. The stack closes what is opened."""
         precision = environment["precision"]
         self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
         self._flops = flops
@@ -115,7 +115,7 @@ class Recorder:
         micro = (state.step - self._row_step) * self._config.accumulate - self._row_micro
         samples = micro * self._config.micro_batch / computing if micro else None
         work = self._frozen.work(micro / self._config.accumulate)
-        gflops = samples * self._flops * work / 1e9 if samples else None
+        gflops = samples * self._flops * work / 1e9 if samples and self._flops is not None else None
         return {
             "step_ms": 1e3 * computing * self._config.accumulate / micro if micro else None,
             "per_second": samples * self._task.units_per_sample if samples else None,
