@@ -107,8 +107,9 @@ def test_a_sample_is_spread_over_all_parameters_of_a_stage():
 
 def test_split_weights_are_sampled_with_both_halves():
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
-    exact = model[0].weight.detach().clone()
+    first = nn.Linear(64, 64)
+    model = nn.Sequential(first, nn.Linear(64, 64))
+    exact = first.weight.detach().clone()
     model, _ = fullstride.prepare(model, torch.optim.AdamW(model.parameters()), precision="bf16")
     assert model[0].weight.dtype is torch.bfloat16
     places = torch.arange(NUM_SAMPLED) * exact.numel() // NUM_SAMPLED
