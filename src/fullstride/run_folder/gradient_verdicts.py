@@ -4,7 +4,8 @@
                 gradient by its own length; by sqrt(n), as the few weights of a norm would look feeble beside an
                 embedding. Scales cancel: in a plain deep network of ReLUs g.w is equal in all layers whatever their
                 scales are, and before a norm |g| falls as |w| rises.
-    vanishing   in the last quarter of the run the layer's influence is below VANISHES of the largest one, or 0
+    vanishing   in the last quarter of the run the layer's influence is below VANISHES of the largest one, and |g| below
+                _SMALL of the largest: weights near 0 have no influence, and yet they may learn
     exploding   the gradient was not finite, again and again or at the end; or in the last quarter |g| is EXPLODES times
                 |w| and above the norm of all weights together; or it is above |w|, and RISES times an earlier quarter's
 
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 VANISHES = 1e-4
+_SMALL = 1e-3
 EXPLODES = 10.0
 RISES = 100.0
 _NOT_FINITE_SHARE = 0.05  # of the rows; a loss scale that is being found leaves a few
@@ -57,6 +59,7 @@ def judge(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     influences = {name: _influence(last, name, sizes.get(name)) for name in layers}
     largest = max((influence for influence in influences.values() if influence is not None), default=None)
     whole = math.hypot(*(_median(last, "weight_norms", name) or 0.0 for name in layers))
+    steepest = max((_median(last, "grad_norms", name) or 0.0 for name in layers), default=0.0)
     given_up = _given_up(rows)
     found = []
     for name in layers:
@@ -72,7 +75,7 @@ def judge(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
         if why is None and not any(name in row["grad_norms"] for row in last):
             word, why = "no gradient", _since(trained, name)
         if why is None:
-            word, why = "vanishing", _vanishes(medians[3], share)
+            word, why = "vanishing", _vanishes(medians[3], steepest, share)
         if why is None:
             word, why = "fine", ""
         found.append(Verdict(name, word, why, _median(trained, "grad_norms", name), medians[0], medians[3], share))
@@ -123,10 +126,10 @@ def _explodes(medians: Sequence[float | None], weights: float | None, whole: flo
     return None
 
 
-def _vanishes(norm: float | None, share: float | None) -> str | None:
+def _vanishes(norm: float | None, steepest: float, share: float | None) -> str | None:
     if norm == 0:
         return _ZERO
-    if share is None or share >= VANISHES:
+    if share is None or norm is None or share >= VANISHES or norm >= _SMALL * steepest:
         return None
     return f"its influence is {share:.0e} of the largest"
 
