@@ -70,7 +70,7 @@ def test_single_mini_batches_decide_nothing():
 
 def test_few_weights_beside_many_do_not_vanish():
     start = {"kind": "event", "event": "start", "attempt": 1, "step": 0, "layers": {"norm": 100, "embedding": 10**8}}
-    found = rows(norm=(1e-3, 1.0), embedding=(1.0, 20.0))
+    found = rows(norm=(5e-4, 1.0), embedding=(1.0, 20.0))
     assert verdicts_of(found)["norm"] == "vanishing"
     assert verdicts_of([start, *found])["norm"] == "fine"
 

@@ -88,7 +88,7 @@ def sentences(run: Run) -> str:
 
 
 def tables(run: Run) -> list[Table]:
-    """Of training, and of the evaluations where there are enough to have slopes."""
+    """Of training and of the evaluations, where there are enough rows in a quarter for a verdict."""
     epoch = _steps_of_an_epoch(run)
     columns = ("up to step", "loss", "in 1,000 steps", *(("an epoch",) if epoch else ()), "course")
     found = []
@@ -98,7 +98,7 @@ def tables(run: Run) -> list[Table]:
         for slope in slopes:
             by = [_signed(slope.per_step, steps) for steps in (1000.0, epoch) if steps]
             cells.append((f"{slope.last:,}", _ends(slope), *by, _course(slope)))
-        if any(slope.per_step is not None for slope in slopes):
+        if any(slope.course != "unknown" for slope in slopes):
             caption = f"The {name} loss by quarter of the run: the line that fits it best, and its slope."
             found.append(Table(caption, columns, cells))
     return found
@@ -121,12 +121,15 @@ def _where(slopes: Sequence[Slope]) -> str:
     begin = 3
     while slopes[3].course == "flat" and begin > 0 and slopes[begin - 1].course == "flat":
         begin -= 1
+    if begin == 0:
+        return "throughout"
     return "in the last quarter" if begin == 3 else f"since the {_NAMES[begin]} quarter"
 
 
 def _told(name: str, slope: Slope, where: str) -> str:
     if slope.course == "flat":
-        return f"The {name} loss was flat {where}: what it moved by is within its noise, or below {_LEAST_CHANGE:.1%}."
+        least = words.percent(_LEAST_CHANGE)
+        return f"The {name} loss was flat {where}: what it moved by is within its noise, or below {least}."
     word = "was still falling" if slope.course == "falling" else "was rising"
     return f"The {name} loss {word} {where}, by {words.percent(abs(slope.change))}."
 
