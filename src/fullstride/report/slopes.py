@@ -4,8 +4,9 @@
     course   falling or rising if |slope| > t s, t being Student's for 99 %, and if the line moves by more than
              _LEAST_CHANGE of the mean loss; else flat
 
-Residuals that follow their neighbours (a bend of the curve, an epoch's easy and hard batches) say less than as many
-that do not: s is multiplied by sqrt((1 + r) / (1 - r)), r being their correlation from one row to the next.
+Noise is what a curve of the third degree (of fewer than 12 rows, of a lower one) leaves, as a bend is none. Where it
+follows its neighbours (an epoch's easy and hard batches) it says less than as much that does not: s is multiplied by
+sqrt((1 + r) / (1 - r)), r being the correlation from one row to the next.
 """
 
 from collections.abc import Sequence
@@ -57,12 +58,14 @@ def fit(steps: Floats, losses: Floats, first: int, last: int) -> Slope:
     begin, end = (float(y.mean() + slope * (at - x.mean())) for at in (x[0], x[-1]))
     if len(x) < _LEAST_POINTS:
         return Slope(first, last, begin, end, slope)
-    rest = y - y.mean() - slope * centred
+    degree = min(3, len(x) // 4)
+    bent = np.polynomial.Polynomial.fit(x, y, degree)
+    rest = y - bent(x)
     squares = float(rest @ rest)
-    error = np.sqrt(squares / (len(x) - 2) / spread)
+    error = np.sqrt(squares / (len(x) - degree - 1) / spread)
     correlation = float(np.clip(rest[1:] @ rest[:-1] / squares, 0.0, _MOST_CORRELATION)) if squares > 0 else 0.0
     error *= np.sqrt((1 + correlation) / (1 - correlation))
-    is_real = abs(slope) > float(np.interp(len(x) - 2, _DEGREES, _STUDENT)) * error
+    is_real = abs(slope) > float(np.interp(len(x) - degree - 1, _DEGREES, _STUDENT)) * error
     is_large = abs(end - begin) > _LEAST_CHANGE * abs(float(y.mean()))
     course: Course = "flat" if not (is_real and is_large) else "falling" if slope < 0 else "rising"
     return Slope(first, last, begin, end, slope, course)
