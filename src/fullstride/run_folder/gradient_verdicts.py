@@ -11,7 +11,7 @@
 
 Layers are compared with each other: where a model has learnt what it can, all gradients are small, and none vanishes.
 Medians, because the norm of one mini-batch jumps. docs/experiments.md has the runs that the limits are
-from: in those that learnt, the least influence was 0.02 of the largest and |g| at most 1.2 |w|; where sigmoids kept
+from: in those that learnt, the least influence was 0.004 of the largest and |g| at most 1.2 |w|; where sigmoids kept
 deep networks from learning, the front layers had 1e-10 to 5e-5.
 Runs of earlier versions have no norms of weights: |g| alone is compared, and only what is not finite explodes.
 """
