@@ -105,6 +105,11 @@ def test_a_sample_is_spread_over_all_parameters_of_a_stage():
     assert Sampler(nn.Module(), [small])() == small.tolist()
 
 
+def test_a_parameter_of_one_number_is_sampled():
+    scale = nn.Parameter(torch.tensor(3.0))
+    assert Sampler(nn.Module(), [scale, nn.Parameter(torch.ones(2))])() == [3.0, 1.0, 1.0]
+
+
 def test_split_weights_are_sampled_with_both_halves():
     torch.manual_seed(0)
     first = nn.Linear(64, 64)

@@ -46,7 +46,7 @@ def test_everything_a_reader_asks_for_has_its_section(full):
     assert all(link[1:] in targets for link in links)
     for name in (
         "learning", "confusion-matrix", "mistakes", "against-stock-pytorch", "speed", "time", "gradients",
-        "memory-and-energy", "events", "machine", "reproduce",
+        "cores-memory-and-energy", "events", "machine", "reproduce",
     ):  # fmt: skip
         assert f"#{name}" in links
 

@@ -155,4 +155,4 @@ class Sampler:
 
 def _pick(tensor: Tensor, places: Tensor) -> Tensor:
     """By index in the order of its dimensions, whatever its memory's is."""
-    return tensor.detach()[torch.unravel_index(places.to(tensor.device), tensor.shape)]
+    return tensor.detach()[torch.unravel_index(places.to(tensor.device), tensor.shape)].reshape(-1)  # one number, too

@@ -1,4 +1,4 @@
-"""The section on gradients: the global norm, each layer's, and the steps that were skipped."""
+"""The section on gradients: a verdict on each layer, the global norm, each layer's, and the steps that were skipped."""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import curves
+from ..run_folder import gradient_verdicts
+from ..run_folder.gradient_verdicts import Verdict
+from . import curves, words
 from .run import Floats, Run, number, series
-from .section import HEIGHT, Figure, Section
+from .section import HEIGHT, Figure, Section, Table
 from .style import LIGHT
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 _MOST_COLUMNS = 160  # of the heat map
 _MOST_ROWS = 4 * _MOST_COLUMNS  # of metrics that go into it
 _MOST_LABELS = 28  # layers with their name; of more, every second or third is named
+_LONG = 16  # layers: a table of more is folded
+_ORDER = ("exploding", "vanishing", "no gradient", "fine")
 
 
 def section(run: Run) -> Section | None:
@@ -33,7 +37,28 @@ def section(run: Run) -> Section | None:
     else:
         which = "1 step was" if run.skipped == 1 else f"{run.skipped:,} steps were"
         skipped = f"{which} skipped because a gradient was not finite."
-    return Section("Gradients", skipped, figures) if run.train else None
+    verdicts = gradient_verdicts.judge(run.train + run.events)
+    text = " ".join(part for part in (gradient_verdicts.summary(verdicts), skipped) if part)
+    tables = [_verdicts(verdicts)] if verdicts else []
+    return Section("Gradients", text, figures, tables) if run.train else None
+
+
+def _verdicts(verdicts: list[Verdict]) -> Table:
+    """Folded where it is long, with those that are not fine first."""
+    ordered = sorted(verdicts, key=lambda verdict: _ORDER.index(verdict.word)) if len(verdicts) > _LONG else verdicts
+    rows = []
+    for verdict in ordered:
+        norms = ("-" if x is None else words.significant(x) for x in (verdict.first, verdict.last, verdict.median))
+        share = "-" if verdict.share is None else words.significant(verdict.share, 2)
+        word = f"{verdict.word}: {verdict.why}" if verdict.why else verdict.word
+        rows.append((shorten(verdict.layer), word, *norms, share))
+    columns = ("layer", "verdict", "first quarter", "last quarter", "whole run", "influence")
+    caption = (
+        "Medians of each layer's gradient norm. Influence: that norm times the norm of the weights, by the root of"
+        " their number, as a share of the largest, in the last quarter."
+    )
+    fold = f"All {len(verdicts)} layers with their verdicts" if len(verdicts) > _LONG else ""
+    return Table(caption, columns, rows, 2, fold=fold)
 
 
 def by_layer(run: Run) -> tuple[list[str], Floats, Floats]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import curves, words
+from . import curves, slopes, words
 from .curves import Axis
 from .run import Run, number, series
 from .section import Figure, Section, Table
@@ -32,7 +32,8 @@ def section(run: Run) -> Section:
     figures.sort(key=lambda figure: not figure.caption.startswith("Loss"))
     if np.isfinite(series(run.train, "lr")).any():
         figures.append(Figure("Learning rate by step, of the first parameter group.", _rate(run)))
-    return Section("Learning", _text(run), figures, [_evaluations(run)] if run.evals else [])
+    tables = [*slopes.tables(run), *([_evaluations(run)] if run.evals else [])]
+    return Section("Learning", _text(run), figures, tables)
 
 
 def _text(run: Run) -> str:
@@ -46,6 +47,8 @@ def _text(run: Run) -> str:
     if run.resumes:
         places = ", ".join(f"{step:,}" for step in dict.fromkeys(run.resumes))
         parts.append(f"The run was resumed after step {places}; steps that were done twice count once.")
+    if said := slopes.sentences(run):
+        parts.append(said if run.end is not None else f"So far: {said[0].lower()}{said[1:]}")
     return " ".join(parts)
 
 

@@ -1,11 +1,11 @@
-"""The section on what the run took from the machine: memory and energy."""
+"""The section on what the run took from the machine: cores, memory and energy."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from . import curves, words
+from . import cores, curves, words
 from .run import Run, series
 from .section import Figure, Section
 from .style import LIGHT
@@ -18,7 +18,7 @@ def section(run: Run) -> Section | None:
     if not run.train:
         return None
     resident = series(run.train, "resident_mb")
-    figures, parts = [], []
+    figures, parts = cores.figures(run), [said] if (said := cores.text(run)) else []
     if np.isfinite(resident).any():
         figures.append(Figure("Resident memory of the process by step.", _memory(run)))
         parts.append(f"At most {words.megabytes(float(np.nanmax(resident)))} were resident at a logged step.")
@@ -30,7 +30,7 @@ def section(run: Run) -> Section | None:
         parts.append(f"Energy: {words.energy(joules)}, {label}{watts}: the whole CPU, whoever used it.")
         if np.isfinite(run.joules).sum() > 1:
             figures.append(Figure("Energy that the CPU packages took, by time.", _energy(run)))
-    return Section("Memory and energy", " ".join(parts), figures)
+    return Section("Cores, memory and energy", " ".join(parts), figures)
 
 
 def energy(run: Run) -> tuple[float | None, str]:

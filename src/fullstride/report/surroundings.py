@@ -7,6 +7,7 @@ from . import memory, samples, words
 from .run import Run
 from .section import Section, Table
 
+_NOT_TOLD = ("kind", "attempt", "step", "seconds", "event", "nonfinite")  # of an event
 _FACTS = {  # label: path into machine.json, as `fullstride info` collects it
     "CPU": ("cpu", "model"),
     "Architecture": ("cpu", "architecture"),
@@ -76,6 +77,6 @@ def describe(row: Mapping[str, Any], started: bool = False) -> str:
         return f"stopped: {row['stopped']}" if row.get("stopped") else "finished"
     if name in ("freeze", "thaw") and isinstance(row.get("layers"), list):
         return f"{'froze' if name == 'freeze' else 'thawed'} {', '.join(map(str, row['layers']))}"
-    rest = {key: value for key, value in row.items() if key not in ("kind", "attempt", "step", "seconds", "event")}
+    rest = {key: value for key, value in row.items() if key not in _NOT_TOLD}
     tail = ", ".join(f"{words.label(key)} {value}" for key, value in rest.items() if value is not None)
     return ": ".join(part for part in (words.label(str(name)) if name else "", tail) if part) or "event"

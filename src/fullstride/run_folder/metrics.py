@@ -6,9 +6,9 @@
     tensorboard/      event files, if asked for
 
 Evaluations have a table of their own because they have columns of their own, which nobody knows before the first one,
-and because a plot of `loss` should need no filter. Gradient norms by layer are in the JSON (and TensorBoard) only: a
-table with a column a layer is one that nobody reads. The tables are made from the JSON: with the first row of an
-attempt and with each that brings a new column they are written anew, else a line is added.
+and because a plot of `loss` should need no filter. Norms by layer and use by core are in the JSON (and TensorBoard)
+only: a table with a column a layer is one that nobody reads. The tables are made from the JSON: with the first row of
+an attempt and with each that brings a new column they are written anew, else a line is added.
 
 null means unknown, and rows.py says what becomes of NaN. A run that was resumed has rows of several attempts, and steps
 after the last checkpoint come again in the next attempt; the files keep all of them, read() the last.

@@ -8,7 +8,7 @@ from typing import Any
 from .. import durable
 from .rows import Appender, read_rows
 
-_NOT_IN_TABLES = ("kind", "grad_norms")
+_NOT_IN_TABLES = ("kind", "grad_norms", "weight_norms", "cores")
 
 
 class Table:

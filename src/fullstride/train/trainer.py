@@ -121,7 +121,7 @@ class Trainer:
         step_loss = sum(self.state.micro_losses) / self.config.accumulate
         now = self.state.step + 1
         logs = self.length.is_due(self.config.logging.every, now) or now == self.length.steps
-        norms = self.recorder.layer_norms(self.model, self.optimizer) if logs else {}
+        norms = self.recorder.layer_norms(self.optimizer) if logs else {}
         with self._whole_or_unsound():  # else: weights of two steps, or a step without its row
             with self.clock("optimizer"):
                 if self.freezer is not None:

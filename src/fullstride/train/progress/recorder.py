@@ -11,19 +11,21 @@ from torch import nn
 from ... import info
 from ...backends import choosing
 from ...machine import energy, memory
+from ...machine.core_use import CoreUse
 from ...optim import DynamicFreezer
 from ...preparation import Preparation, explain
 from ...recipes.config import Config
 from ...recipes.length import Length
 from ...recipes.task import Task
+from ...run_folder import gradient_verdicts
 from ...run_folder.folder import RunFolder
-from ...run_folder.metrics import Metrics, last_attempt
-from ..errors import Interrupted
+from ...run_folder.metrics import Metrics, last_attempt, read
+from ..errors import Diverged, Interrupted
 from ..state import State
 from .bar import Progress
 from .clock import Clock
 from .frozen_layers import FrozenLayers
-from .layer_gradients import layer_norms
+from .layer_gradients import LayerNorms, Norms
 from .memory_use import MemoryUse
 
 logger = logging.getLogger(__name__)
@@ -50,17 +52,20 @@ class Recorder:
         self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
         self._flops = flops
         self._frozen = FrozenLayers(freezer)
+        self._layers = LayerNorms(model) if self._config.logging.grad_norms else None
         self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
         size = sum(p.numel() for p in model.parameters())
         self._write_machine(explain(model), size, environment)
         attempt = last_attempt(self._folder.path) + 1  # one that was killed before it saved counts, too
         self.metrics = Metrics(self._folder, attempt, self._config.logging.tensorboard)
         stack.callback(self.metrics.close)
-        self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment})
+        layers = {} if self._layers is None else {"layers": self._layers.sizes}
+        self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment, **layers})
         self.memory = MemoryUse(model, state.step, self._length.steps, self._config.accumulate)
         self._progress = Progress(self._length.steps, state.step, self._task.unit, self._quiet)
         stack.callback(self._progress.close)
         self._announce(state, size)
+        self._core_use = CoreUse()
 
     @property
     def seconds(self) -> float:
@@ -81,11 +86,12 @@ class Recorder:
         if change is not None:
             self.metrics.write("event", change)
 
-    def layer_norms(self, model: nn.Module, optimizer: Any) -> dict[str, float | None]:
+    def layer_norms(self, optimizer: Any) -> dict[str, Norms]:
+        """Before the step of the optimizer."""
         with self.clock("metrics"):
-            return layer_norms(model, optimizer) if self._config.logging.grad_norms else {}
+            return {} if self._layers is None else self._layers.row(optimizer)
 
-    def trained(self, state: State, optimizer: Any, norms: dict[str, float | None]) -> None:
+    def trained(self, state: State, optimizer: Any, norms: dict[str, Norms]) -> None:
         """The row of the steps since the last one."""
         config = self._config
         row = {
@@ -99,9 +105,10 @@ class Recorder:
             "seconds": self.seconds,
             **self._speed(state),
             "resident_mb": _megabytes(memory.resident_bytes()),
+            **self._use(),
             "joules": self._energy.read(),
             **self._frozen.row(),
-            "grad_norms": norms,
+            **{"grad_norms": {}, "weight_norms": {}} | norms,
         }
         self._row_step, self._row_micro, state.step_losses = state.step, 0, []
         self.metrics.write("train", row)
@@ -124,6 +131,12 @@ class Recorder:
             "time": parts,
         }
 
+    def _use(self) -> dict[str, Any]:
+        """Of all time since the last row that has it: one that comes too soon after another has none."""
+        use = self._core_use.read()
+        cores = {} if use is None else {str(cpu): round(share, 3) for cpu, share in use.cores.items()}
+        return {"cores": cores, "own_cores": None if use is None else round(use.own, 3)}
+
     def evaluated(self, row: dict[str, Any]) -> None:
         self.metrics.write("eval", row)
         self._progress.evaluated(row)
@@ -135,12 +148,17 @@ class Recorder:
         """data: how it was loaded."""
         end = {"event": "end", "seconds": self.seconds, "stopped": state.stopped, "data": data}
         self.metrics.write("event", {"step": state.step, **end})
+        verdicts = gradient_verdicts.judge(read(self._folder.path))  # rows of earlier processes, too
+        if any(verdict.word in ("vanishing", "exploding") for verdict in verdicts):
+            logger.warning("%s", gradient_verdicts.summary(verdicts).rstrip("."))
 
     def broke_off(self, state: State, error: BaseException) -> None:
         """The run ends by an error, which counts more than whether this can be written."""
         stopped = isinstance(error, Interrupted | KeyboardInterrupt | SystemExit)
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        event = {"event": "interrupted" if stopped else "failed", "why": why, "seconds": self.seconds}
+        event: dict[str, Any] = {"event": "interrupted" if stopped else "failed", "why": why, "seconds": self.seconds}
+        if isinstance(error, Diverged) and state.nonfinite:
+            event["nonfinite"] = state.nonfinite  # steps in a row
         with contextlib.suppress(OSError):
             self.metrics.write("event", {"step": state.step, **event})
 
