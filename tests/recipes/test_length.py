@@ -37,7 +37,7 @@ def test_epochs_are_as_many_steps_as_it_takes_to_end_them():
 def test_data_without_a_length_has_no_epochs():
     with pytest.raises(ValueError, match=r"^epochs: expected steps, as the data has no length, got epochs 3$"):
         length.of_run(None, 3, None)
-    with pytest.raises(ValueError, match=r"^x\.every: expected a number of steps, as the data has no length, got '2 ep"):
+    with pytest.raises(ValueError, match=r"^x\.every: expected a number of steps, as the data has no length, got '2"):
         Length(9, None).check("x.every", "2 epochs")
     Length(9, None).check("x.every", "2 steps")
     assert Length(9, None).epochs(3) is None

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 import fullstride
 from fullstride.data.synthetic import SyntheticDataset
@@ -348,3 +348,31 @@ def test_a_worker_that_dies_in_mid_step_does_not_take_the_step_along(tmp_path):
     assert Store(tmp_path / "parts" / "checkpoints").newest().step >= 3
     fit(tmp_path / "parts", train=train, accumulate=1, resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def noisy():
+    """A generator that draws, its first batch, too."""
+    for _ in range(9):
+        for x, labels in DataLoader(DATA, 8):
+            yield x + torch.randn(x.shape), labels
+
+
+OF_THE_SAME_BATCHES = {
+    "a sampler within a batch_sampler": lambda: DataLoader(
+        DATA, batch_sampler=BatchSampler(RandomSampler(DATA, generator=torch.Generator().manual_seed(7)), 8, False)
+    ),
+    "a generator that draws": noisy,
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_SAME_BATCHES)
+def test_what_draws_by_itself_gives_the_same_batches_after_a_stop(tmp_path, name):
+    def run(folder, **options):
+        torch.manual_seed(len(folder))  # no process begins with the numbers of another one
+        return fit(tmp_path / folder, train=OF_THE_SAME_BATCHES[name](), epochs=None, steps=14, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):
+        run("in-parts", hooks=[Signal(signal.SIGTERM, step=8, micro=0)])
+    run("in-parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "in-parts")

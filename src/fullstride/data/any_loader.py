@@ -99,7 +99,8 @@ class AnyLoader:
         """The epoch in which the next batch is its first."""
         seed = self._seed_all()
         source, epoch = self._source, len(self._starts) - 1
-        for part in (source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
+        parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
+        for part in (*parts, getattr(parts[2], "sampler", None)):  # the last one: in a batch_sampler of one's own
             if callable(getattr(part, "set_epoch", None)):
                 part.set_epoch(epoch)  # type: ignore[union-attr]
             if isinstance(getattr(part, "generator", None), torch.Generator):
@@ -109,11 +110,7 @@ class AnyLoader:
             self._deaths.wait()
 
     def _seed_all(self) -> int:
-        seed = seed_of(self._seed, self.position)
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
-        return seed
+        return _seed_all(seed_of(self._seed, self.position))
 
     def _of_worker(self, error: Exception) -> Exception:
         """torch says it itself, unless a tensor was under way: then it is the connection that broke."""
@@ -205,8 +202,17 @@ def begins_once(source: Iterable[Any]) -> bool:
     return iter(source) is source if isinstance(source, Iterator) else False
 
 
-def peek(source: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """(the first batch, a source that still begins with it)."""
+def _seed_all(seed: int) -> int:
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
+    return seed
+
+
+def peek(source: Iterable[Any], seed: int = 0) -> tuple[Any, Iterable[Any]]:
+    """(the first batch, a source that still begins with it). seed: of the run, as a generator draws for it now."""
+    if begins_once(source):
+        _seed_all(seed_of(seed, 0))
     iterator = iter(source)
     try:
         first = next(iterator)

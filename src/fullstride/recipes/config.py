@@ -101,8 +101,8 @@ class Schedule:
     def __post_init__(self) -> None:
         for name in ("warmup", "over", "every", "decay"):
             value = getattr(self, name)
-            if isinstance(value, float) and value == 1:  # all of the run, or one step?
-                expect(False, f"schedule.{name}", "a share below 1, or a whole number of steps", f"{value}; 1 is one step")
+            is_clear = not isinstance(value, float) or value != 1  # all of the run, or one step?
+            expect(is_clear, f"schedule.{name}", "a share below 1, or a whole number of steps", "1.0; 1 is one step")
             if isinstance(value, float) and value >= 1 and value.is_integer():
                 object.__setattr__(self, name, int(value))  # 4000.0 and 4e3
             wanted = value is None or is_share_or_steps(value)

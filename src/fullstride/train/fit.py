@@ -76,7 +76,8 @@ def fit(
         schedule={"name": "cosine", "warmup": 0.05}, evaluation={"every": "2 epochs", "patience": 3} ...
     """
     _check_metrics({} if metrics is None else metrics, loss, valid_loader)
-    task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better)
+    seed = fields.get("seed") if type(fields.get("seed")) is int else 0  # what is none is refused with the config
+    task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better, seed)
     config = _config(task, epochs, steps, optimizer, fields)
     for name, wish in {"load_best": load_best, "evaluation.patience": config.evaluation.patience}.items():
         if wish and valid_loader is None:
@@ -194,10 +195,11 @@ class _LoaderTask(Task):
         batch_loss: Callable[[nn.Module, Any], Tensor] | None,
         metrics: Mapping[str, Callable[[Any, Any], Any]],
         higher_is_better: Collection[str],
+        seed: int,
     ) -> None:
         _check(model, source, valid, loss, batch_loss)
         self._model, self._loss, self._batch_loss, self._metrics = model, loss, batch_loss, dict(metrics)
-        self.example, self.source = any_loader.peek(source)
+        self.example, self.source = any_loader.peek(source, seed)
         self._valid = valid
         self.batch_size = getattr(source, "batch_size", None) or _size(self.example)
         self.metrics = ("loss", *self._metrics)
