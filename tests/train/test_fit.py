@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -210,7 +211,7 @@ def test_the_commands_tell_that_such_a_run_goes_on_in_python(tmp_path):
         fullstride.Trainer.resume(tmp_path / "run")
 
 
-WITHOUT_VALID = {"valid_loader": None, "metrics": {}}
+WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def fit(
         schedule={"name": "cosine", "warmup": 0.05}, evaluation={"every": "2 epochs", "patience": 3} ...
     """
     _check_metrics({} if metrics is None else metrics, loss, valid_loader)
-    seed = fields.get("seed") if type(fields.get("seed")) is int else 0  # what is none is refused with the config
+    given = fields.get("seed", 0)
+    seed = given if isinstance(given, int) else 0  # what is none is refused with the config
     task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better, seed)
     config = _config(task, epochs, steps, optimizer, fields)
     for name, wish in {"load_best": load_best, "evaluation.patience": config.evaluation.patience}.items():
