@@ -80,6 +80,11 @@ def test_a_yes_or_no_field_is_a_flag_or_takes_a_word(words, value):
     assert fields.apply(base, words, PROG).optimizer.lookahead is value
 
 
+def test_an_interval_needs_no_quotes():
+    changed = fields.apply(recipes.mlp(), ["--evaluation.every", "5", "epochs", "--steps", "7"], PROG)
+    assert (changed.evaluation.every, changed.steps) == ("5 epochs", 7)
+
+
 def test_none_is_written_as_in_python():
     assert apply("--clip", "None").clip is None
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fullstride import cli, recipes
+from fullstride.cli.train import configure
 from fullstride.recipes import config_files
 from fullstride.run_folder.lock import FolderInUse
 from fullstride.train import errors, trainer
@@ -221,3 +222,14 @@ def test_an_interrupt_while_torch_is_loaded_is_not_lost(tmp_path):
     done = subprocess.run([sys.executable, "-c", LOADING, *words], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "fullstride: interrupted\n['numpy']\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_an_option_that_goes_back_to_the_recipes_optimizer_goes_back_to_its_values(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: mlp\noptimizer: {name: lamb, lr: 0.5, lookahead: true}\n")
+    found = configure(None, file, ["--optimizer.name", "adamw"]).optimizer
+    assert (found.name, found.lr, found.eps) == ("adamw", 3e-4, 1e-8)  # those of recipe mlp, not 0.5 for LAMB
+    assert found.lookahead
+    assert configure(None, file, ["--optimizer.name", "adamw", "--optimizer.lr", "7"]).optimizer.lr == 7
+    assert configure(None, file, ["--optimizer.name", "adam"]).optimizer.lr == 1e-4
+    assert configure(None, file, ["--optimizer.name", "lamb"]).optimizer.lr == 0.5

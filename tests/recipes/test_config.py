@@ -197,3 +197,10 @@ def test_epochs_come_instead_of_steps_and_steps_instead_of_epochs():
 def test_lengths_of_a_schedule_are_steps_or_shares(given, kept):
     warmup = small(schedule={"warmup": given}).schedule.warmup
     assert (warmup, type(warmup)) == (kept, type(kept))
+
+
+@pytest.mark.parametrize("name", ["warmup", "over", "every", "decay"])
+def test_one_as_a_share_is_refused_for_it_would_be_one_step(name):
+    with pytest.raises(ValueError, match=rf"^schedule\.{name}: expected a share below 1, .*, got 1\.0; 1 is one step$"):
+        recipes.mlp().replace(schedule={name: 1.0})
+    assert getattr(recipes.mlp().replace(schedule={name: 1}).schedule, name) == 1

@@ -37,12 +37,13 @@ def test_epochs_are_as_many_steps_as_it_takes_to_end_them():
 def test_data_without_a_length_has_no_epochs():
     with pytest.raises(ValueError, match=r"^epochs: expected steps, as the data has no length, got epochs 3$"):
         length.of_run(None, 3, None)
-    with pytest.raises(ValueError, match=r"^every: expected a number of steps, as the data has no length, got '2 ep"):
-        Length(9, None).is_due("2 epochs", 1)
+    with pytest.raises(ValueError, match=r"^x\.every: expected a number of steps, as the data has no length, got '2"):
+        Length(9, None).check("x.every", "2 epochs")
+    Length(9, None).check("x.every", "2 steps")
     assert Length(9, None).epochs(3) is None
 
 
-@pytest.mark.parametrize("every", ["often", "5 weeks", "epochs", "-1 epochs", "2.5 steps", "5"])
+@pytest.mark.parametrize("every", ["often", "5 weeks", "epochs", "-1 epochs", "2.5 steps", "2.5"])
 def test_what_says_no_period_is_refused(every):
     assert not length.is_every(every, 0)
     with pytest.raises(ValueError, match="expected a number of steps, or text like"):
@@ -51,3 +52,11 @@ def test_what_says_no_period_is_refused(every):
 
 def test_a_share_is_of_the_run_and_a_number_is_itself():
     assert (RUN.of(0.25), RUN.of(4000), RUN.of(0)) == (25, 4000, 0)
+
+
+def test_a_share_is_the_decimal_and_not_the_float_below_it():
+    assert Length(100, None).of(0.29) == 29
+
+
+def test_a_number_as_text_is_one_of_steps():
+    assert length.parse("5") == length.parse("5 steps") == (5, False)

@@ -111,3 +111,9 @@ def test_folder_that_is_a_run_is_that_run(tmp_path):
 )
 def test_age_has_one_unit(seconds, text):
     assert overview.age(seconds) == text
+
+
+def test_a_run_of_fit_goes_on_in_python(tmp_path):
+    folder = make_folder(tmp_path / "run", [START], config=CONFIG.replace("mlp-mnist", "fit"))
+    text = overview.as_text(*overview.look([folder]))
+    assert text.endswith(f"go on with: fullstride.fit(..., run={str(folder)!r}, resume=True), in Python")

@@ -1,6 +1,7 @@
 """Runs compared: figures of each, what their configs differ in, curves in one picture."""
 
 import pytest
+from matplotlib.figure import Figure
 
 from fullstride.report import versus
 
@@ -62,3 +63,16 @@ def test_runs_without_rows_have_a_page_but_no_picture(tmp_path):
 def test_three_runs_are_one_picture(two, tmp_path):
     third = make_folder(tmp_path / "third", [train_row(step, loss=float("nan")) for step in (5, 10)])
     assert versus.picture(versus.load([*two, third])).startswith(b"\x89PNG")
+
+
+def test_only_runs_with_a_curve_are_in_its_legend(two, tmp_path):
+    """A run of another recipe has no accuracy."""
+    other = make_folder(tmp_path / "other", [train_row(step) for step in (5, 10)])
+    entries = versus.load([two[0], other])
+    legends = {}
+    for caption, draw in versus._drawings(entries):
+        axes = Figure().subplots()
+        draw(axes)
+        legends[caption] = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legends["Loss by step."] == ["first", "other"]
+    assert legends["Accuracy by step."] == ["first"]

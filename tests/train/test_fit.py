@@ -4,17 +4,18 @@ import multiprocessing
 import os
 import signal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 import fullstride
 from fullstride.data.synthetic import SyntheticDataset
 from fullstride.run_folder.metrics import read
 from fullstride.train.checkpoints.store import Store
-from fullstride.train.errors import Interrupted
+from fullstride.train.errors import DataWorkerDied, Interrupted
 
 from ..patience import PATIENCE
 from .runs import Signal, assert_same_run, assert_same_tensors, losses
@@ -210,6 +211,9 @@ def test_the_commands_tell_that_such_a_run_goes_on_in_python(tmp_path):
         fullstride.Trainer.resume(tmp_path / "run")
 
 
+WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -227,12 +231,79 @@ def test_the_commands_tell_that_such_a_run_goes_on_in_python(tmp_path):
         ({"model": len}, "model: expected an nn.Module, got builtin_function_or_method"),
         ({"train": [{"x": torch.zeros(2, 12)}]}, r"train_loader: expected batches .*, got a dictionary; give batch"),
         ({"train": [torch.zeros(2, 12)]}, r"train_loader: expected batches .*, got one part; give batch_loss="),
+        ({"train": lambda: []}, "train_loader: expected .*, got function; give what it returns"),
+        ({"train": DATA}, r"train_loader: expected .*, got SyntheticDataset; give DataLoader\(it, batch_size\)"),
+        ({"model": nn.Identity()}, "model: expected parameters to train, got none that requires a gradient"),
+        ({"epochs": "ten"}, "epochs: expected a number or null, got 'ten'"),
+        ({"metrics": [accuracy]}, "metrics: expected a dictionary of names and functions, got list"),
+        ({"metrics": {"count": accuracy}}, "metrics: expected names besides loss, count, .*, got 'count'"),
+        ({"metrics": {"loss": accuracy}}, "metrics: expected names besides loss, .*, got 'loss'"),
+        ({"valid_loader": None}, "metrics: expected valid_loader= with them, on which they are computed, got none"),
+        ({**WITHOUT_VALID, "load_best": True}, "load_best: expected valid_loader= with it"),
+        ({**WITHOUT_VALID, "evaluation": {"patience": 2}}, "evaluation.patience: expected valid_loader= with it"),
+        ({"hooks": fullstride.Hook()}, r"hooks: expected a list of hooks, got .* alone; give \[it\]"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, options, message):
     with pytest.raises((TypeError, ValueError), match=f"^{message}") as caught:
         fit(**{"run": tmp_path / "run", **options})
     assert "\n" not in str(caught.value)
+    assert "run" not in options or not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("section", ["evaluation", "checkpoints", "logging"])
+def test_epochs_of_data_without_a_length_are_refused_before_there_is_a_run(tmp_path, section):
+    wish = {"epochs": None, "steps": 3, **WITHOUT_VALID, section: {"every": "1 epoch"}}
+    with pytest.raises(ValueError, match=rf"^{section}\.every: expected a number of steps, as the data has no length"):
+        fit(tmp_path / "run", train=iter(list(loaders()[0])), **wish)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_class_of_losses_is_no_loss(tmp_path):
+    with pytest.raises(TypeError, match=r"^loss: expected a function, got the class CrossEntropyLoss; give CrossE"):
+        fullstride.fit(network(), loaders()[0], nn.CrossEntropyLoss, epochs=1, run=tmp_path / "run")
+
+
+def test_a_folder_with_a_run_is_refused_with_the_way_to_go_on(tmp_path):
+    fit(tmp_path / "run", epochs=1)
+    with pytest.raises(ValueError, match=r"holds a run already: go on with it by resume=True, or give another folder"):
+        fit(tmp_path / "run", epochs=1)
+
+
+def test_quiet_is_quiet(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("FULLSTRIDE_QUIET", raising=False)
+    fit(tmp_path / "run", epochs=1, quiet=True)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_numpy_arrays_train_as_tensors_do(tmp_path):
+    batches = list(DataLoader(DATA, 8))
+    fit(tmp_path / "tensors", train=batches)
+    fit(tmp_path / "arrays", train=[(x.numpy(), labels.numpy()) for x, labels in batches])
+    assert losses(tmp_path / "tensors") == losses(tmp_path / "arrays")
+
+
+def test_a_generator_is_called_one(tmp_path):
+    fit(tmp_path / "run", train=(batch for batch in loaders()[0]), epochs=None, steps=2)
+    assert "data: a generator; after a stop give a new one" in (tmp_path / "run" / "log.txt").read_text()
+
+
+class Dies(Dataset):
+    """Whoever reads a sample of the fourth batch is gone."""
+
+    def __len__(self):
+        return len(DATA)
+
+    def __getitem__(self, index):
+        if index == 30:
+            os._exit(7)
+        return DATA[index]
+
+
+def test_a_worker_that_dies_ends_the_run_with_a_checkpoint(tmp_path):
+    with pytest.raises(DataWorkerDied, match="worker"):
+        fit(tmp_path / "run", train=DataLoader(Dies(), 8, num_workers=1), accumulate=1)
+    assert Store(tmp_path / "run" / "checkpoints").newest().step <= 3
 
 
 def test_a_loss_that_is_no_number_is_one_line(tmp_path):
@@ -319,3 +390,57 @@ def test_counting_changes_no_bit_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Task, "flops", lambda self, model: None)
     fit(tmp_path / "not counted", network())
     assert_same_run(tmp_path / "counted", tmp_path / "not counted")
+
+
+class DeathInMidStep(fullstride.Hook):
+    """A worker is killed while weights change, where torch's handler would raise."""
+
+    def on_start(self, trainer):
+        step = trainer.optimizer.step
+
+        def step_and_kill():
+            step()
+            if trainer.state.step == 2:
+                worker = multiprocessing.active_children()[0]
+                worker.kill()
+                os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # the signal has come; torch's to reap
+
+        trainer.optimizer.step = step_and_kill
+
+
+def test_a_worker_that_dies_in_mid_step_does_not_take_the_step_along(tmp_path):
+    train = DataLoader(DATA, 8, num_workers=1, shuffle=True)
+    fit(tmp_path / "whole", train=train, accumulate=1)
+    with pytest.raises(DataWorkerDied, match="worker"):
+        fit(tmp_path / "parts", train=train, accumulate=1, hooks=[DeathInMidStep()])
+    assert Store(tmp_path / "parts" / "checkpoints").newest().step >= 3
+    fit(tmp_path / "parts", train=train, accumulate=1, resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def noisy():
+    """A generator that draws, its first batch, too."""
+    for _ in range(9):
+        for x, labels in DataLoader(DATA, 8):
+            yield x + torch.randn(x.shape), labels
+
+
+OF_THE_SAME_BATCHES = {
+    "a sampler within a batch_sampler": lambda: DataLoader(
+        DATA, batch_sampler=BatchSampler(RandomSampler(DATA, generator=torch.Generator().manual_seed(7)), 8, False)
+    ),
+    "a generator that draws": noisy,
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_SAME_BATCHES)
+def test_what_draws_by_itself_gives_the_same_batches_after_a_stop(tmp_path, name):
+    def run(folder, **options):
+        torch.manual_seed(len(folder))  # no process begins with the numbers of another one
+        return fit(tmp_path / folder, train=OF_THE_SAME_BATCHES[name](), epochs=None, steps=14, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):
+        run("in-parts", hooks=[Signal(signal.SIGTERM, step=8, micro=0)])
+    run("in-parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "in-parts")

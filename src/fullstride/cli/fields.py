@@ -110,6 +110,8 @@ def _options(base: Config, words: list[str], prog: str, others: Sequence[str]) -
         if field.hint is bool and len(option) == 2 and option[1].lower() in ("true", "false"):
             spellings = field.options if option[0] == field.option else field.options[::-1]
             option[:] = [spellings[option[1].lower() == "false"]]
+        if field.hint == int | str and len(option) > 2:  # --evaluation.every 5 epochs, without quotes
+            option[1:] = [" ".join(option[1:])]
         if field.hint is not bool and len(option) == 1:  # an empty list, tyro would say: a variable that was not set
             raise ValueError(f"{option[0]}: expected {_expected(field)}, got nothing")
     return options

@@ -104,7 +104,11 @@ def configure(
         base = config_files.read(file)
         prog = f"fullstride train {base.recipe}"
     others = [] if parser is None else [name for name in parser._option_string_actions if name.startswith("--")]
-    return fields.apply(base, words, prog, others)
+    config = fields.apply(base, words, prog, others)
+    own = recipes.get(base.recipe)().optimizer
+    if config.optimizer.name == own.name != base.optimizer.name:  # back to the one that the recipe chose its values for
+        config = fields.apply(base.replace(optimizer=own.chosen()), words, prog, others)
+    return config
 
 
 def _help(recipe: str | None, options: argparse.Namespace) -> int:

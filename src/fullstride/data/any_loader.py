@@ -11,9 +11,12 @@ is drawn for them are functions of (seed, epoch, number), as far as the loader d
 and whether the last batch before the stop came again as it was is checked by its checksum, and said.
 """
 
+import contextlib
 import itertools
 import logging
 import random
+import signal
+import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -42,6 +45,7 @@ class AnyLoader:
         self._starts = [0]  # the number of the first batch of each epoch
         self._iterator: Iterator[Any] | None = None
         self._checksum: int | None = None  # of the last batch
+        self._deaths = _Deaths()
         if position:
             self._go_to(position, saved or {})
 
@@ -67,6 +71,7 @@ class AnyLoader:
 
     def close(self) -> None:
         self._iterator = None  # which ends the workers of a DataLoader
+        self._deaths.close()
 
     # ---- one batch ---------------------------------------------------------------------------------------------------
 
@@ -76,11 +81,12 @@ class AnyLoader:
         assert self._iterator is not None
         self._seed_all()
         try:
-            return next(self._iterator)
+            with self._deaths.raised():
+                return next(self._iterator)
         except StopIteration:
             pass
-        except RuntimeError as error:
-            raise _of_worker(error) from None
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            raise self._of_worker(error) from None
         if self.begins_once:
             raise DataEnded
         if self.position == self._starts[-1]:
@@ -93,19 +99,25 @@ class AnyLoader:
         """The epoch in which the next batch is its first."""
         seed = self._seed_all()
         source, epoch = self._source, len(self._starts) - 1
-        for part in (source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
+        parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
+        for part in (*parts, getattr(parts[2], "sampler", None)):  # the last one: in a batch_sampler of one's own
             if callable(getattr(part, "set_epoch", None)):
                 part.set_epoch(epoch)  # type: ignore[union-attr]
             if isinstance(getattr(part, "generator", None), torch.Generator):
                 part.generator.manual_seed(seed)  # type: ignore[union-attr]
         self._iterator = iter(source)
+        if getattr(source, "num_workers", 0):
+            self._deaths.wait()
 
     def _seed_all(self) -> int:
-        seed = seed_of(self._seed, self.position)
-        torch.default_generator.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
-        return seed
+        return _seed_all(seed_of(self._seed, self.position))
+
+    def _of_worker(self, error: Exception) -> Exception:
+        """torch says it itself, unless a tensor was under way: then it is the connection that broke."""
+        if str(error).startswith("DataLoader worker"):
+            return WorkerDied(str(error))
+        broke = not isinstance(error, RuntimeError) and getattr(self._source, "num_workers", 0) > 0
+        return WorkerDied(f"a worker of the DataLoader died: {error or type(error).__name__}") if broke else error
 
     # ---- after a stop ------------------------------------------------------------------------------------------------
 
@@ -146,19 +158,78 @@ class AnyLoader:
             ) from None
 
 
+class _Deaths:
+    """The end of a DataLoader's worker, told when the next batch is asked for.
+
+    torch's handler of SIGCHLD raises wherever the program is: between two weights of a step, or while that is saved.
+    """
+
+    def __init__(self) -> None:
+        self._torchs: Any = None
+        self._raises = self._missed = False
+
+    def wait(self) -> None:
+        """From here on, once torch has put its handler in place."""
+        here = threading.current_thread() is threading.main_thread()  # no other may
+        if here and self._torchs is None and callable(signal.getsignal(signal.SIGCHLD)):
+            self._torchs = signal.signal(signal.SIGCHLD, self._handle)
+
+    @contextlib.contextmanager
+    def raised(self) -> Iterator[None]:
+        self._raises = True
+        try:
+            if self._missed:
+                self._missed = False
+                self._torchs(signal.SIGCHLD, None)
+            yield
+        finally:
+            self._raises = False
+
+    def close(self) -> None:
+        if self._torchs is not None:
+            signal.signal(signal.SIGCHLD, self._torchs)
+            self._torchs = None
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._raises:
+            self._torchs(number, frame)
+        else:
+            self._missed = True
+
+
 def begins_once(source: Iterable[Any]) -> bool:
     """An iterator gives itself."""
     return iter(source) is source if isinstance(source, Iterator) else False
 
 
-def peek(source: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """(the first batch, a source that still begins with it)."""
+def _seed_all(seed: int) -> int:
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
+    return seed
+
+
+def peek(source: Iterable[Any], seed: int = 0) -> tuple[Any, Iterable[Any]]:
+    """(the first batch, a source that still begins with it). seed: of the run, as a generator draws for it now."""
+    if begins_once(source):
+        _seed_all(seed_of(seed, 0))
     iterator = iter(source)
     try:
         first = next(iterator)
     except StopIteration:
         raise ValueError("train_loader: expected at least one batch an epoch, got none") from None
-    return first, itertools.chain([first], iterator) if begins_once(source) else source
+    return first, _Once(first, iterator) if begins_once(source) else source
+
+
+class _Once(Iterator[Any]):
+    """An iterator whose first batch was looked at."""
+
+    def __init__(self, first: Any, rest: Iterator[Any]) -> None:
+        self.kind = type(rest).__name__
+        self._batches = itertools.chain([first], rest)
+
+    def __next__(self) -> Any:
+        return next(self._batches)
 
 
 def length(source: Iterable[Any]) -> int | None:
@@ -173,7 +244,7 @@ def length(source: Iterable[Any]) -> int | None:
 
 def kind(source: Iterable[Any]) -> str:
     count = length(source)
-    return f"a {type(source).__name__}" + (f" of {count} batches" if count is not None else "")
+    return f"a {getattr(source, 'kind', type(source).__name__)}" + (f" of {count} batches" if count is not None else "")
 
 
 def checksum(batch: Any) -> int:
@@ -206,7 +277,3 @@ def _way(source: Iterable[Any]) -> str:
     plain = type(source) is DataLoader and source.num_workers == 0 and not isinstance(source.dataset, IterableDataset)
     has_indices = plain and source.batch_sampler is not None  # type: ignore[attr-defined]
     return "skip" if has_indices else "again"
-
-
-def _of_worker(error: RuntimeError) -> Exception:
-    return WorkerDied(str(error)) if str(error).startswith("DataLoader worker") else error

@@ -69,6 +69,10 @@ class Optimizer:
         expect(0 < self.lookahead_alpha <= 1, "optimizer.lookahead_alpha", "above 0, at most 1", self.lookahead_alpha)
         expect(self.lookahead_k >= 1, "optimizer.lookahead_k", "1 or more", self.lookahead_k)
 
+    def chosen(self) -> dict[str, Any]:
+        """The name, and what was chosen for it."""
+        return {"name": self.name} | {field: getattr(self, field) for field in OPTIMIZERS[self.name]}
+
     def implied(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """What was chosen for one optimizer says nothing of another."""
         name = changes.get("name", self.name)
@@ -97,6 +101,8 @@ class Schedule:
     def __post_init__(self) -> None:
         for name in ("warmup", "over", "every", "decay"):
             value = getattr(self, name)
+            is_clear = not isinstance(value, float) or value != 1  # all of the run, or one step?
+            expect(is_clear, f"schedule.{name}", "a share below 1, or a whole number of steps", "1.0; 1 is one step")
             if isinstance(value, float) and value >= 1 and value.is_integer():
                 object.__setattr__(self, name, int(value))  # 4000.0 and 4e3
             wanted = value is None or is_share_or_steps(value)

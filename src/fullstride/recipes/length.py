@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-_EVERY = re.compile(r"(\d+(?:\.\d+)?) *(steps?|epochs?)")
+_EVERY = re.compile(r"(\d+(?:\.\d+)?) *(steps?|epochs?|)")
 HOW_OFTEN = 'so many steps, or "5 epochs"; 0'
 """How the help and errors begin to explain it."""
 
@@ -27,27 +27,29 @@ class Length:
         if not period or step < 1:
             return False
         if is_epochs:
-            period *= self._known_epoch(every)
+            assert self.epoch is not None  # see check()
+            period *= self.epoch
         return step // period > (step - 1) // period
 
     def times(self, every: int | str) -> int:
         """How often it is due in the whole run."""
         period, is_epochs = parse(every)
         if is_epochs:
-            period *= self._known_epoch(every)
+            assert self.epoch is not None  # see check()
+            period *= self.epoch
         return int(self.steps // period) if period else 0
 
     def of(self, share: float) -> int:
         """Steps: a share of the run below 1, themselves from 1 on."""
-        return int(share * self.steps) if share < 1 else int(share)
+        return int(Fraction(str(share)) * self.steps) if share < 1 else int(share)  # 0.29 of 100 are 29
 
     def epochs(self, step: int) -> float | None:
         return None if self.epoch is None else float(step / self.epoch)
 
-    def _known_epoch(self, every: int | str) -> Fraction:
-        if self.epoch is None:
-            raise ValueError(f"every: expected a number of steps, as the data has no length, got {every!r}")
-        return self.epoch
+    def check(self, name: str, every: int | str) -> None:
+        """ValueError for epochs of data of which nobody knows how long one is."""
+        if self.epoch is None and parse(every)[1]:
+            raise ValueError(f"{name}: expected a number of steps, as the data has no length, got {every!r}")
 
 
 def of_run(steps: int | None, epochs: float | None, epoch: Fraction | None) -> Length:
@@ -65,7 +67,7 @@ def parse(every: int | str) -> tuple[Fraction, bool]:
     if not isinstance(every, str):
         return Fraction(every), False
     found = _EVERY.fullmatch(every.strip())
-    if found is None or (found[2].startswith("step") and "." in found[1]):
+    if found is None or (not found[2].startswith("epoch") and "." in found[1]):
         raise ValueError(f'expected a number of steps, or text like "5 epochs", got {every!r}')
     return Fraction(found[1]), found[2].startswith("epoch")
 

@@ -107,11 +107,17 @@ def as_text(runs: Sequence[Summary], broken: Sequence[Broken]) -> str:
     rows = [_COLUMNS, *(_cells(run, now) for run in runs)] if runs else []
     lines = table(rows, {_COLUMNS.index(name) for name in _NUMBERS})
     notes = [f"{run.folder} {run.state}: {run.why}" for run in runs if run.state == "failed" and run.why]
-    resumable = [run.folder for run in runs if run.state in ("interrupted", "failed")]
+    resumable = [run for run in runs if run.state in ("interrupted", "failed")]
     if resumable:
-        notes.append(f"go on with: fullstride resume {resumable[-1]}")
+        notes.append(f"go on with: {_way_on(resumable[-1])}")
     notes += [f"broken: {entry.folder}: {entry.why}" for entry in broken]
     return "\n".join([*lines, *([""] if lines and notes else []), *notes])
+
+
+def _way_on(run: Summary) -> str:
+    """A run of fit() has its model and data in Python alone."""
+    in_python = f"fullstride.fit(..., run={run.folder!r}, resume=True), in Python"
+    return in_python if run.recipe == "fit" else f"fullstride resume {run.folder}"
 
 
 def table(rows: Sequence[Sequence[str]], right: set[int]) -> list[str]:

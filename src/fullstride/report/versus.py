@@ -139,12 +139,14 @@ def _lines(entries: Sequence[Entry], name: str, over: str, longest: float) -> Dr
     def draw(ax: "Axes") -> None:
         from matplotlib.lines import Line2D
 
-        every = []
-        for i, (_, run, _) in enumerate(entries):
+        every, handles = [], {}
+        for i, (who, run, _) in enumerate(entries):
             axis = curves.step_axis(run) if over == "step" else curves.time_axis(run, longest)
             colour = SERIES[i % len(SERIES)]
             trained, validated = series(run.train, name), series(run.evals, name)
             every += [trained, validated]
+            if np.isfinite(trained).any() or np.isfinite(validated).any():  # not all runs have the same metrics
+                handles[who] = Line2D([], [], color=LIGHT[colour])
             if np.isfinite(trained).any():
                 curves.line(ax, axis.of(run.train), trained, colour)
             if np.isfinite(validated).any():
@@ -156,8 +158,7 @@ def _lines(entries: Sequence[Entry], name: str, over: str, longest: float) -> Dr
             ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g} %")
         label = words.label(name) + (", logarithmic" if logarithmic else "")
         curves.finish(ax, axis._replace(resumes=[]), label)
-        handles = [Line2D([], [], color=LIGHT[SERIES[i % len(SERIES)]]) for i in range(len(entries))]
-        ax.legend(handles, [entry.name for entry in entries], loc="best")
+        ax.legend(list(handles.values()), list(handles), loc="best")
 
     return draw
 

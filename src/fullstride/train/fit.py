@@ -3,16 +3,18 @@
     fullstride.fit(model, train_loader, torch.nn.CrossEntropyLoss(), epochs=10, valid_loader=valid_loader)
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..data import any_loader
 from ..data.any_loader import AnyLoader
@@ -76,15 +78,23 @@ def fit(
     Before the first step a copy of the model and the loss are called with the first batch, as a rule without values, to
     count FLOPs (fullstride.flops).
     """
-    task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better)
+    _check_metrics({} if metrics is None else metrics, loss, valid_loader)
+    given = fields.get("seed", 0)
+    seed = given if isinstance(given, int) else 0  # what is none is refused with the config
+    task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better, seed)
     config = _config(task, epochs, steps, optimizer, fields)
+    for name, wish in {"load_best": load_best, "evaluation.patience": config.evaluation.patience}.items():
+        if wish and valid_loader is None:
+            raise ValueError(f"{name}: expected valid_loader= with it, which tells the best weights, got none")
     if isinstance(optimizer, torch.optim.Optimizer):
         torch_optimizers.check(optimizer)
         task.optimizer = optimizer
     there = run is not None and (Path(run) / "config.yaml").exists()
     if resume and run is None:
         raise ValueError("resume: expected a run folder to go on with, got none; give run=")
-    if resume and there:
+    if there and not resume:
+        raise ValueError(f"{run} holds a run already: go on with it by resume=True, or give another folder")
+    if there:
         assert run is not None
         trainer = Trainer.resume(run, hooks, base=config, task=task)
         for line in _differences(trainer.config, config):
@@ -97,7 +107,8 @@ def fit(
         result = trainer.fit()
     finally:
         if "_preparation" in model.__dict__:
-            restore(model)
+            with _said_if(not quiet):
+                restore(model)
         model.train(was_training)
     if load_best:
         best = Store(result.run / "checkpoints").best()
@@ -121,10 +132,10 @@ def _config(
     known = any_loader.length(task.source) is not None
     often: int | str = "1 epoch" if known else 500
     base: Config = FitConfig(
-        recipe="fit", micro_batch=task.batch_size, epochs=epochs, steps=steps, clip=None,
+        recipe="fit", micro_batch=task.batch_size, steps=1, clip=None,
         schedule=Schedule(name="constant"), evaluation=Evaluation(every=often),
     )  # fmt: skip
-    base = base.replace(checkpoints={"every": often})
+    base = base.replace(checkpoints={"every": often}, epochs=epochs, steps=steps)
     if "micro_batch" in fields or "recipe" in fields:
         raise ValueError("fit: the size of a batch is the loader's; give accumulate= for more of them in a step")
     if isinstance(optimizer, torch.optim.Optimizer):
@@ -153,6 +164,18 @@ def _differences(of_run: Config, given: Config) -> list[str]:
     return [f"{name}: the run goes on with {before[name]}, not with {now[name]} of this call" for name in changed]
 
 
+@contextlib.contextmanager
+def _said_if(loud: bool) -> Iterator[None]:
+    """What restore() says, with the trainer's own lines: it ends after them."""
+    from .progress.terminal import set_up_logging
+
+    undo = set_up_logging(None, quiet=not loud)
+    try:
+        yield
+    finally:
+        undo()
+
+
 def _report(run: Path) -> None:
     from .. import report
 
@@ -176,10 +199,11 @@ class _LoaderTask(Task):
         batch_loss: Callable[[nn.Module, Any], Tensor] | None,
         metrics: Mapping[str, Callable[[Any, Any], Any]],
         higher_is_better: Collection[str],
+        seed: int,
     ) -> None:
-        _check(model, source, valid, loss, batch_loss, metrics)
+        _check(model, source, valid, loss, batch_loss)
         self._model, self._loss, self._batch_loss, self._metrics = model, loss, batch_loss, dict(metrics)
-        self.example, self.source = any_loader.peek(source)
+        self.example, self.source = any_loader.peek(source, seed)
         self._valid = valid
         self.batch_size = getattr(source, "batch_size", None) or _size(self.example)
         self.metrics = ("loss", *self._metrics)
@@ -232,10 +256,11 @@ class _LoaderTask(Task):
         if self._batch_loss is not None:
             return _scalar(self._batch_loss(model, batch), "batch_loss"), None, None
         if self._loss is None:
+            batch = _tensors(batch)
             output = model(**batch) if isinstance(batch, Mapping) else model(*_parts(batch))
             found = output if isinstance(output, Tensor) else getattr(output, "loss", None)
             return _scalar(found, "the model, without a loss function,"), output, None
-        *inputs, target = _parts(batch)
+        *inputs, target = _parts(_tensors(batch))
         if not inputs:
             raise ValueError("train_loader: expected batches (inputs ..., target), got one part; give batch_loss=")
         output = model(*inputs)
@@ -248,6 +273,11 @@ def _parts(batch: Any) -> Sequence[Any]:
     return batch if isinstance(batch, tuple | list) else (batch,)
 
 
+def _tensors(batch: Any) -> Any:
+    """With tensors for numpy's arrays, over the same memory."""
+    return tree_map(lambda leaf: torch.as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf, batch)
+
+
 def _scalar(value: Any, who: str) -> Tensor:
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -256,27 +286,51 @@ def _scalar(value: Any, who: str) -> Tensor:
 
 
 def _size(batch: Any) -> int:
-    """Samples in it: the first length of its first tensor that has one."""
+    """Samples in it: the first length of its first tensor or array that has one."""
     for leaf in tree_leaves(batch):
-        if isinstance(leaf, Tensor) and leaf.dim():
+        if isinstance(leaf, Tensor | np.ndarray) and leaf.ndim:
             return len(leaf)
     return 1
 
 
-def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any, metrics: Mapping[str, Any]) -> None:
+_TAKEN = ("loss", "count", "step", "seconds", "kind", "attempt", "best")
+"""Names in the row of an evaluation that no metric may have."""
+
+
+def _check_metrics(metrics: Any, loss: Any, valid: Any) -> None:
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics: expected a dictionary of names and functions, got {type(metrics).__name__}")
+    for name, function in metrics.items():
+        if not callable(function):
+            raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
+        if name in _TAKEN or not isinstance(name, str):
+            raise ValueError(f"metrics: expected names besides {', '.join(_TAKEN)}, got {name!r}; give it another")
+    if metrics and loss is None:
+        raise ValueError("metrics: expected loss= with them, which says what output and target are, got none")
+    if metrics and valid is None:
+        raise ValueError("metrics: expected valid_loader= with them, on which they are computed, got none")
+
+
+def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model: expected an nn.Module, got {type(model).__name__}")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("model: expected parameters to train, got none that requires a gradient")
     for name, loader in {"train_loader": source, "valid_loader": valid}.items():
         if loader is not None and not hasattr(loader, "__iter__"):
-            raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {type(loader).__name__}")
+            hint = "; give what it returns" if callable(loader) else ""
+            hint = "; give DataLoader(it, batch_size)" if hasattr(loader, "__getitem__") else hint
+            found = type(loader).__name__
+            raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {found}{hint}")
     if valid is not None and any_loader.begins_once(valid):
         raise TypeError("valid_loader: expected one that can be gone over again, got an iterator; give a list, say")
     if loss is not None and batch_loss is not None:
         raise ValueError("fit: expected loss or batch_loss, got both")
-    for name, function in {"loss": loss, "batch_loss": batch_loss, **metrics}.items():
+    for name, function in {"loss": loss, "batch_loss": batch_loss}.items():
+        if isinstance(function, type):
+            found = function.__name__
+            raise TypeError(f"{name}: expected a function, got the class {found}; give {found}(), which is one")
         if function is not None and not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
-    if metrics and loss is None:
-        raise ValueError("metrics: expected loss= with them, which says what output and target are, got none")
     if "_preparation" in model.__dict__:
         raise ValueError("model: expected one that is not prepared, got a prepared one; restore() it first")

@@ -52,6 +52,8 @@ class Trainer:
     ) -> None:
         if not isinstance(config, Config):
             raise TypeError(f"config: expected what a recipe returns, such as fullstride.recipes.mlp(), got {config!r}")
+        if isinstance(hooks, Hook):
+            raise TypeError(f"hooks: expected a list of hooks, got {hooks!r} alone; give [it]")
         for hook in hooks:
             if not isinstance(hook, Hook):
                 raise TypeError(f"hooks: expected objects of subclasses of fullstride.Hook, got {hook!r}")
@@ -181,6 +183,8 @@ class Trainer:
         if metric not in self.task.metrics:
             raise ValueError(f"evaluation.metric: expected one of {', '.join(self.task.metrics)}, got {metric}")
         self.length = self.task.length(self.config)
+        for section in ("evaluation", "checkpoints", "logging"):
+            self.length.check(f"{section}.every", getattr(self.config, section).every)
         self.schedule = assembly.build_schedule(self.config, self.length)
         if self._resumes:
             assert self._run is not None
