@@ -76,7 +76,7 @@ def estimate(config: Config) -> Estimate:
     model = _build(task)
     parts = _parts(model)
     sizes = _sizes(config, sum(parts.values()), choice.precision)
-    sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision)}
+    sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision, config)}
     sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
     flops, rate = task.flops(model), (choice.gflops(choice.precision) or square_products.rates()["fp32"]) * 1e9
     samples = config.micro_batch * config.accumulate
@@ -108,7 +108,8 @@ def as_text(config: Config, e: Estimate) -> str:
     ]
     lines += [("", f"  {name:<28} {memory.as_size(size):>13}") for name, size in e.memory.items() if size]
     if e.peak > e.available:
-        lines.append(("", "  too much: lower --micro-batch, or try --optimizer.state-precision bf16 or 8bit"))
+        lines.append(("", "  too much: lower --micro-batch, or try --activations bf16"))
+        lines.append(("", "  or --optimizer.state-precision bf16 or 8bit"))
     lines += [
         ("time", f"about {_duration(e.seconds)}, {_duration(e.step_seconds)} a step"),
         ("", f"  {e.gflop_step:.3g} GFLOP of products a step, {e.gflops:.0f} GFLOP/s measured on this machine"),
@@ -181,7 +182,7 @@ def _batch(task: "Task", size: int) -> tuple[Tensor, ...]:
     return task.train_data.batch(indices, np.zeros_like(indices))
 
 
-def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], precision: str) -> int:
+def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], precision: str, config: Config) -> int:
     """Bytes that autograd keeps of one micro-batch, and the gradients of the largest two of them on the way back."""
     device = next(model.parameters()).device
     own = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -195,7 +196,9 @@ def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], prec
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         task.loss(model, tuple(tensor.to(device) for tensor in batch))
     sizes = sorted(_bytes(tensor, precision) for tensor in kept.values())
-    return sum(sizes) + sum(sizes[-2:])
+    halved = sum(_bytes(tensor, "bf16") for tensor in kept.values() if not tensor.is_leaf)
+    exact = sum(_bytes(tensor, precision) for tensor in kept.values() if tensor.is_leaf)
+    return (sum(sizes) if config.activations == "same" else halved + exact) + sum(sizes[-2:])
 
 
 def _storage(tensor: Tensor) -> int:

@@ -51,7 +51,7 @@ class Folder:
             "clip": config.clip,
             "threads": config.threads,
             "config": {f.name: wish[f.name] for f in fields(Config)},  # what every recipe has, for our side
-            "options": {"state_precision": config.optimizer.state_precision},
+            "options": {"state_precision": config.optimizer.state_precision, "activations": config.activations},
             "unit": task.unit,
             "num_units": num_samples * task.units_per_sample,
             "gflop": num_samples * task.flops(model) / 1e9,
