@@ -140,9 +140,11 @@ def _is_rounded(x: Tensor) -> bool:
     if x.dtype is not torch.float32 or x.is_leaf or x.numel() < MIN_ELEMENTS or x.dim() < 2 or x.shape[-1] == 1:
         return False
     base = x._base if x._is_view() else None
-    if (base is not None and base.is_leaf) or x.is_neg() or type(x.grad_fn).__name__ in EXACT:
+    if base is not None and base.is_leaf and base.requires_grad:  # what a Function returns may be a view of other leaves
         return False
-    return 2 * x.numel() < x.untyped_storage().nbytes()  # expanded: the copy would be the larger one
+    if x.is_neg() or type(x.grad_fn).__name__ in EXACT:
+        return False
+    return 0 not in x.stride() and 2 * x.numel() < x.untyped_storage().nbytes()  # or the copy may be the larger one
 
 
 def _unpack(kept: Callable[[], Tensor]) -> Tensor:
