@@ -18,6 +18,10 @@ from .models import CASES
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
+BAND = 3e-3
+"""How far a step's loss may be from fp32's, as a share of the first loss. Measured: 8e-4 (ResNet), 2e-4 (ViT), others
+below 6e-5."""
+
 
 def hidden(*shape, scale=1.0, seed=0):
     """As if a layer had made it: fp32, in the graph."""
@@ -65,7 +69,7 @@ def test_a_gradient_is_the_product_with_the_rounded_activation_and_the_exact_wei
         (lambda x: x[:4, :8].square(), "self"),  # small
         (lambda x: x.flatten().square(), "self"),  # one dimension
         (lambda x: x.reshape(-1, 1).square(), "self"),  # one number a row
-        (lambda x: x[:, :1].expand(-1, 96).square(), "self"),  # larger than what it shows
+        (lambda x: x[:, :1].expand(-1, 96).square(), "self"),  # its copy would be larger than it
         (lambda x: x.double().square(), "self"),
         (lambda x: (x.detach().requires_grad_()).square(), "self"),  # a leaf: a parameter, or an input
         (lambda x: x.detach().requires_grad_().t().square(), "self"),
@@ -264,7 +268,7 @@ def exact_gradients():
 
 
 def distances(found, exact):
-    """Of each parameter's gradient, as a share of its norm; of the bias of keys, whose gradient is zero, none."""
+    """Of each parameter's gradient, as a share of its norm."""
     return {name: ((found[name] - exact[name]).norm() / exact[name].norm()).item() for name in exact}
 
 
@@ -389,15 +393,16 @@ def test_an_unknown_wish_is_refused():
         fullstride.prepare(nn.Linear(2, 2), activations="fp8")
 
 
-def test_a_model_that_rounds_inside_of_one_that_does_not_rounds():
+def test_a_model_that_rounds_does_so_inside_of_one_that_does_not():
     inner, _ = fullstride.prepare(nn.Sequential(nn.Linear(96, 96)), precision="fp32", activations="bf16")
-    outer = nn.Sequential(nn.Linear(96, 96), nn.ReLU())
-    fullstride.prepare(outer, precision="fp32")
-    seen = []
-    outer.register_forward_hook(lambda module, args, y: seen.append(inner(y * 1.0)))
-    outer[1].register_forward_hook(lambda module, args, y: inner(y * 1.0))
-    y = inner(outer(torch.randn(64, 96)))
-    assert y.grad_fn is not None
+
+    class Outer(nn.Module):
+        def forward(self, x):
+            return inner(x)  # which is no part of it
+
+    outer, _ = fullstride.prepare(Outer(), precision="fp32")
+    x = hidden()
+    assert torch.equal(outer(x).grad_fn.saved_tensors[0], rounded(x))
 
 
 # ---- models that nobody adapted --------------------------------------------------------------------------------------
@@ -405,7 +410,7 @@ def test_a_model_that_rounds_inside_of_one_that_does_not_rounds():
 
 @pytest.mark.parametrize("name", CASES)
 def test_unknown_models_learn_as_in_fp32(name, monkeypatch):
-    """However small their tensors. As a share of the first loss; measured: see BAND."""
+    """However small their tensors are."""
     monkeypatch.setattr(kept_activations, "MIN_ELEMENTS", 1)
     losses = {}
     for activations in ("same", "bf16"):
@@ -424,8 +429,4 @@ def test_unknown_models_learn_as_in_fp32(name, monkeypatch):
             found.append(loss.item())
         losses[activations] = torch.tensor(found)
         fullstride.restore(model)
-    print(name, ((losses["bf16"] - losses["same"]).abs().max() / losses["same"][0]).item())
     torch.testing.assert_close(losses["bf16"], losses["same"], rtol=0, atol=BAND * losses["same"][0].item())
-
-
-BAND = 1e-2
