@@ -29,7 +29,7 @@ from fullstride.run_folder import metrics
 from fullstride.train.trainer import Trainer
 
 WISHES = ("same", "bf16")
-MEMORY = {"mlp": 1024, "llama": 8}  # recipe: samples at once; a sample of llama is 256 tokens
+MEMORY = {"mlp": (1024,), "llama": (8, 32)}  # recipe: samples at once; a sample of llama is 256 tokens
 SPEED = {"mlp": Case("mlp"), "llama": Case("llama", batch="4 x 256"), "bert": Case("bert")}
 _TURN = 2.0  # seconds of steps of a side in a round, at least
 _LAST = 10  # rows of metrics that the training loss at the end is the mean of
@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(conditions.as_text(conditions.conditions()), flush=True)
     rows: list[dict[str, Any]] = []
     if options.command == "memory":
-        for name in options.recipe:
-            rows.append(memory(recipes.get(name)(), MEMORY[name]))
+        for name, micro_batch in ((name, size) for name in options.recipe for size in MEMORY[name]):
+            rows.append(memory(recipes.get(name)(), micro_batch))
             print(json.dumps(rows[-1]), flush=True)
     elif options.command == "speed":
         for name in options.model:

@@ -85,7 +85,7 @@ class _Keeper:
     def __init__(self, outer: _Hooks | None) -> None:
         self.in_loss = False
         self._outer = outer
-        self._rounded: dict[Any, weakref.ref[_Rounded]] = {}  # by memory and version
+        self._rounded: dict[Any, weakref.ref[Tensor]] = {}  # by memory and version; the graph holds them
         self._exact: set[int] = set()  # storages that the graph holds as they are
         self._storages: dict[int, StorageWeakRef] = {}  # so that no other takes the address of one that is gone
 
@@ -115,20 +115,10 @@ class _Keeper:
         if rounded is None:
             # Of a dense tensor the stretch of memory that it fills: a view of it is a view of that.
             flat = x.detach().as_strided((x.numel(),), (1,)) if dense else x.detach().contiguous()
-            rounded = _Rounded(to_bf16(flat))
+            rounded = to_bf16(flat)
             self._rounded[key] = weakref.ref(rounded)
-        get = rounded.get if self._outer is None else partial(self._outer[1], self._outer[0](rounded.get()))
-        return partial(_widened, get, view if dense else None)
-
-
-class _Rounded:
-    """A copy that several nodes may hold."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._values = values
-
-    def get(self) -> Tensor:
-        return self._values
+        kept = rounded if self._outer is None else self._outer[0](rounded)
+        return partial(_widened, kept, None if self._outer is None else self._outer[1], view if dense else None)
 
 
 def _is_plain(x: Tensor) -> bool:
@@ -140,7 +130,7 @@ def _is_rounded(x: Tensor) -> bool:
     if x.dtype is not torch.float32 or x.is_leaf or x.numel() < MIN_ELEMENTS or x.dim() < 2 or x.shape[-1] == 1:
         return False
     base = x._base if x._is_view() else None
-    if base is not None and base.is_leaf and base.requires_grad:  # what a Function returns may be a view of other leaves
+    if base is not None and base.is_leaf and base.requires_grad:  # other leaves: a Function's output may be their view
         return False
     if x.is_neg() or type(x.grad_fn).__name__ in EXACT:
         return False
@@ -161,6 +151,6 @@ def _unchanged(x: Tensor, version: int) -> Tensor:
     return x
 
 
-def _widened(get: Callable[[], Tensor], view: tuple[Any, Any] | None) -> Tensor:
-    wide = to_float(get())
+def _widened(kept: Any, unpack: Callable[[Any], Tensor] | None, view: tuple[Any, Any] | None) -> Tensor:
+    wide = to_float(kept if unpack is None else unpack(kept))
     return wide if view is None else wide.as_strided(*view)
