@@ -109,9 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(conditions.as_text(conditions.conditions()), flush=True)
     rows: list[dict[str, Any]] = []
     if options.command == "memory":
-        for name, micro_batch in ((name, size) for name in options.recipe for size in MEMORY[name]):
-            rows.append(memory(recipes.get(name)(), micro_batch))
-            print(json.dumps(rows[-1]), flush=True)
+        for recipe in options.recipe:
+            for micro_batch in MEMORY[recipe]:
+                rows.append(memory(recipes.get(recipe)(), micro_batch))
+                print(json.dumps(rows[-1]), flush=True)
     elif options.command == "speed":
         for name in options.model:
             rows.append(speed(SPEED[name], options.rounds))

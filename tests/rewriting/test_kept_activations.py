@@ -122,7 +122,12 @@ def test_a_loss_inside_of_the_model_compares_exact_numbers():
 
 def test_the_fp32_tensor_is_freed_and_its_copy_is_one(monkeypatch):
     calls = []
-    monkeypatch.setattr(kept_activations, "to_bf16", lambda x: calls.append(x.numel()) or x.bfloat16())
+
+    def to_bf16(x):
+        calls.append(x.numel())
+        return x.bfloat16()
+
+    monkeypatch.setattr(kept_activations, "to_bf16", to_bf16)
     x = hidden()
     memory = StorageWeakRef(x.untyped_storage())
     with kept_as_bf16():
@@ -359,6 +364,16 @@ def test_torch_func_takes_no_hooks_and_gets_none():
     fullstride.restore(model)
     model(x).sum().backward()
     torch.testing.assert_close(found["0.weight"], model[0].weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_torch_compile_keeps_what_it_wants():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 96))
+    stock = copy.deepcopy(model)
+    model, _ = fullstride.prepare(model, precision="fp32", activations="bf16")
+    for m in (torch.compile(model, backend="aot_eager"), stock):
+        m(hidden().detach()).square().sum().backward()
+    torch.testing.assert_close(model[2].weight.grad, stock[2].weight.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_evaluation_keeps_nothing(monkeypatch):

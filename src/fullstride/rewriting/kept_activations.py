@@ -43,16 +43,16 @@ LOSSES: frozenset[Any] = frozenset({
 })  # fmt: skip
 
 _Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
-_top_hooks: Callable[[bool], _Hooks | None] = torch._C._autograd._top_saved_tensors_default_hooks
+_autograd: Any = torch._C._autograd
 
 
 @contextmanager
 def kept_as_bf16() -> Iterator[None]:
     """Around a forward. Nothing happens where nothing is kept, and where torch takes no hooks (torch.func)."""
-    if not torch.is_grad_enabled() or not torch._C._autograd._saved_tensors_hooks_is_enabled():
+    if not torch.is_grad_enabled() or not _autograd._saved_tensors_hooks_is_enabled():
         yield
         return
-    keeper = _Keeper(_top_hooks(True))
+    keeper = _Keeper(_autograd._top_saved_tensors_default_hooks(True))
     with _Losses(keeper), torch.autograd.graph.saved_tensors_hooks(keeper.pack, _unpack):
         yield
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from ..backends import choosing, square_products
 from ..machine import memory, streams, threads
 from ..recipes.config import Config
+from ..rewriting.kept_activations import EXACT
 from .assembly import build_schedule
 
 if TYPE_CHECKING:
@@ -196,9 +197,11 @@ def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], prec
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         task.loss(model, tuple(tensor.to(device) for tensor in batch))
     sizes = sorted(_bytes(tensor, precision) for tensor in kept.values())
-    halved = sum(_bytes(tensor, "bf16") for tensor in kept.values() if not tensor.is_leaf)
-    exact = sum(_bytes(tensor, precision) for tensor in kept.values() if tensor.is_leaf)
-    return (sum(sizes) if config.activations == "same" else halved + exact) + sum(sizes[-2:])
+    gradients = sum(sizes[-2:])
+    if config.activations == "same":
+        return sum(sizes) + gradients
+    exact = [tensor.is_leaf or type(tensor.grad_fn).__name__ in EXACT for tensor in kept.values()]
+    return sum(_bytes(x, precision if e else "bf16") for x, e in zip(kept.values(), exact, strict=True)) + gradients
 
 
 def _storage(tensor: Tensor) -> int:
