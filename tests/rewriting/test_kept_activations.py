@@ -157,6 +157,19 @@ def test_what_the_graph_holds_exactly_is_not_copied():
     assert z.grad_fn._saved_self.data_ptr() == y.data_ptr()
 
 
+def test_a_small_part_does_not_hold_the_whole():
+    x = hidden()
+    memory = StorageWeakRef(x.untyped_storage())
+    with kept_as_bf16():
+        nodes = x[0].square().grad_fn, x.square().grad_fn, x[1].square().grad_fn
+    expected = x.detach().clone()
+    del x
+    assert memory.expired()
+    assert torch.equal(nodes[0]._saved_self, expected[0])
+    assert torch.equal(nodes[1]._saved_self, rounded(expected))
+    assert torch.equal(nodes[2]._saved_self, expected[1])
+
+
 def test_slices_of_one_tensor_are_rounded_each():
     x = hidden(64, 3 * 96)
     with kept_as_bf16():

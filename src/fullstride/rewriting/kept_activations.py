@@ -10,7 +10,7 @@ Rounded is what carries a gradient: fp32 tensors in the graph, of MIN_ELEMENTS o
 - what a loss inside of the model compares (LOSSES): the difference may be smaller than the rounding.
 
 A tensor that several nodes keep, be it as views, is rounded once. Memory that the graph holds exactly anyway is not
-copied. A rounded copy has the values of its moment: later writes in place do not reach it. What is kept as it is raises
+copied; of a small part of an activation the part alone is held. A copy has the values of its moment: later writes in place do not reach it. What is kept as it is raises
 after such a write, as in torch. Hooks of others around the model (torch.utils.checkpoint, save_on_cpu) are handed what
 is kept here, rounded or not. Hooks inside of the model come first: what they keep is theirs.
 """
@@ -95,10 +95,12 @@ class _Keeper:
                 return self._as_it_is(x)
             storage = StorageWeakRef(x.untyped_storage())
             address = self._storages.setdefault(storage.cdata, storage).cdata
-            if self.in_loss or address in self._exact or not _is_rounded(x):
-                self._exact.add(address)
-                return self._as_it_is(x)
-            return self._as_bf16(x, address)
+            if not self.in_loss and address not in self._exact and _is_rounded(x):
+                return self._as_bf16(x, address)
+            if _is_part(x) and address not in self._exact:  # which would hold all of a tensor that may be rounded
+                return self._as_it_is(x.detach().clone())
+            self._exact.add(address)
+            return self._as_it_is(x)
 
     def _as_it_is(self, x: Tensor) -> Callable[[], Tensor]:
         if self._outer is not None:
@@ -129,12 +131,19 @@ def _is_rounded(x: Tensor) -> bool:
     """By what is known of it alone."""
     if x.dtype is not torch.float32 or x.is_leaf or x.numel() < MIN_ELEMENTS or x.dim() < 2 or x.shape[-1] == 1:
         return False
-    base = x._base if x._is_view() else None
-    if base is not None and base.is_leaf and base.requires_grad:  # other leaves: a Function's output may be their view
-        return False
-    if x.is_neg() or type(x.grad_fn).__name__ in EXACT:
+    if _shows_parameter(x) or x.is_neg() or type(x.grad_fn).__name__ in EXACT:
         return False
     return 0 not in x.stride() and 2 * x.numel() < x.untyped_storage().nbytes()  # or the copy may be the larger one
+
+
+def _is_part(x: Tensor) -> bool:
+    """Of an activation, half of its memory at most."""
+    return not x.is_leaf and not _shows_parameter(x) and 2 * x.nbytes <= x.untyped_storage().nbytes()
+
+
+def _shows_parameter(x: Tensor) -> bool:
+    base = x._base if x._is_view() else None
+    return base is not None and base.is_leaf and base.requires_grad  # a Function's output may be a view of other leaves
 
 
 def _unpack(kept: Callable[[], Tensor]) -> Tensor:
