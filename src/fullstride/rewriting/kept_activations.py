@@ -10,9 +10,10 @@ Rounded is what carries a gradient: fp32 tensors in the graph, of MIN_ELEMENTS o
 - what a loss inside of the model compares (LOSSES): the difference may be smaller than the rounding.
 
 A tensor that several nodes keep, be it as views, is rounded once. Memory that the graph holds exactly anyway is not
-copied; of a small part of an activation the part alone is held. A copy has the values of its moment: later writes in place do not reach it. What is kept as it is raises
-after such a write, as in torch. Hooks of others around the model (torch.utils.checkpoint, save_on_cpu) are handed what
-is kept here, rounded or not. Hooks inside of the model come first: what they keep is theirs.
+copied; of a small part of an activation the part alone is held. A copy has the values of its moment: later writes in
+place do not reach it. What is kept as it is raises after such a write, as in torch. Hooks of others around the model
+(torch.utils.checkpoint, save_on_cpu) are handed what is kept here, rounded or not. Hooks inside of the model come
+first: what they keep is theirs.
 """
 
 import weakref
