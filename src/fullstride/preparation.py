@@ -35,6 +35,7 @@ from .runtime import Runtime
 logger = logging.getLogger("fullstride")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 STATE_PRECISIONS = ("fp32", "bf16", "8bit")
+ACTIVATIONS = ("same", "bf16")
 _OVERLAP_PAYS = 1.1  # below it is within the noise of a shared machine
 _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -53,6 +54,7 @@ class Preparation:
     setting: prepared_forward.Setting
     process: list[str]  # who multiplies, memory and threads, in lines, as they were then
     without: frozenset[str] = frozenset()  # mechanisms that were switched off
+    activations: str = "same"  # as they were wished for
     optimizer_ref: Any = field(default=None, repr=False)
     runtime: Runtime | None = field(default=None, repr=False)
     trace: rewriting.Trace | None = field(default=None, repr=False)  # of a step, if the last explain() asked for one
@@ -80,6 +82,8 @@ class Preparation:
         if self.optimizer:
             lines.append(f"optimizer  {self.optimizer}")
         lines.append(f"overlap    {self.overlap}")
+        if self.activations != "same":
+            lines.append(f"kept       {_kept(self.setting, self.precision)}")
         lines += [f"off        {name}: {rewriting.MECHANISMS[name]}" for name in sorted(self.without)]
         for text, of in (("replaced", "done"), ("left", "left")):
             counts = Counter((o.kind, getattr(o, of), o.mechanism) for o in self.outcomes if getattr(o, of))
@@ -97,6 +101,7 @@ def prepare(
     *,
     precision: str = "auto",
     state_precision: str | None = None,
+    activations: str = "same",
     clip: float | None = None,
     skip_nonfinite: bool | None = None,
     overlap_weight_grads: bool = False,
@@ -109,6 +114,7 @@ def prepare(
     precision: "auto" takes bf16 where its products were measured to win on this machine, else fp32; "fp16" brings
         dynamic loss scaling. In bf16 the weights stay exact in fp32.
     state_precision: of the optimizer's moments: "fp32", "bf16" or "8bit"; None keeps what the optimizer has.
+    activations: what forward keeps for backward: "same", as it was computed, or "bf16", which halves it in fp32.
     clip: the global gradient norm is limited to this inside the step; leave clip_grad_norm_ out then.
     skip_nonfinite: a step with NaN or infinity in a gradient is skipped and counted: with None where clip or a loss
         scale reads the gradients anyway, with True always, at the price of that read; torch never does.
@@ -117,7 +123,7 @@ def prepare(
     threads: instead of the number of usable cores.
     without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
     """
-    inner = _check(model, optimizer, precision, state_precision, clip)
+    inner = _check(model, optimizer, precision, state_precision, activations, clip)
     left_out = rewriting.wished(without)
     with runtime.lock():
         process, fast_optimizer = runtime.start(), None
@@ -130,7 +136,10 @@ def prepare(
                     optimizer, state_precision=state_precision, clip=clip, skip_nonfinite=skip_nonfinite
                 )
             outcomes = rewriting.rewrite(inner, left_out)
-            setting = prepared_forward.Setting(_DTYPES[choice.precision], answers="function_mode" not in left_out)
+            setting = prepared_forward.Setting(
+                _DTYPES[choice.precision], answers="function_mode" not in left_out,
+                rounds=activations == "bf16" and choice.precision == "fp32",
+            )  # fmt: skip
             lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
             if lows:
                 process.change("AveragedModel", whole_weights.follow_averages, "its own")
@@ -140,7 +149,7 @@ def prepare(
             _wrap_forwards(inner, setting)
             inner.__dict__["_preparation"] = record = Preparation(
                 choice.precision, choice.reason, outcomes, len(lows), len(list(inner.parameters())), overlap,
-                _describe(was, fast_optimizer), setting, _lines(choice, machine), left_out,
+                _describe(was, fast_optimizer), setting, _lines(choice, machine), left_out, activations,
                 None if fast_optimizer is None else weakref.ref(fast_optimizer), process,
             )  # fmt: skip
         except BaseException:
@@ -149,7 +158,10 @@ def prepare(
         finally:
             runtime.release(None)  # puts all back if nobody came to use it
     done = sum(bool(outcome.done) for outcome in outcomes)
-    _say(f"{record.precision} ({record.reason}); {'; '.join(machine)}; {done} modules replaced")
+    said = [f"{record.precision} ({record.reason})", *machine, f"{done} modules replaced"]
+    if activations != "same":
+        said.append(f"keeps {_kept(setting, choice.precision)}")
+    _say("; ".join(said))
     return model, fast_optimizer
 
 
@@ -213,6 +225,7 @@ def _check(
     optimizer: torch.optim.Optimizer | None,
     precision: str,
     state_precision: str | None,
+    activations: str,
     clip: float | None,
 ) -> nn.Module:
     """Everything that can be wrong with the call, before anything is changed. Returns the model to work on."""
@@ -224,6 +237,8 @@ def _check(
         raise ValueError(
             f"prepare: expected state_precision to be one of {', '.join(STATE_PRECISIONS)}, got {state_precision!r}"
         )
+    if activations not in ACTIVATIONS:
+        raise ValueError(f"prepare: expected activations to be one of {', '.join(ACTIVATIONS)}, got {activations!r}")
     if clip is not None and not clip > 0:
         raise ValueError(f"prepare: expected clip to be a norm above 0 or None, got {clip}")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
@@ -339,6 +354,12 @@ def _wrap_forwards(model: nn.Module, setting: prepared_forward.Setting) -> None:
         if module is model or not ours or multiplies:
             prepared = prepared_forward.PreparedForward(module, setting, module is model, multiplies)
             module.__dict__["forward"] = prepared
+
+
+def _kept(setting: prepared_forward.Setting, precision: str) -> str:
+    if setting.rounds:
+        return "activations for backward in bf16"
+    return f"activations for backward as they are: in {precision} they have 16 bits already"
 
 
 def _describe(was: str, optimizer: Any) -> str:

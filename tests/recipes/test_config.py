@@ -39,6 +39,8 @@ def test_a_file_needs_only_the_recipe_and_what_differs():
         ("recipe: mlp\nsteps: -1", "steps: expected 1 or more, got -1"),
         ("recipe: mlp\noptimizer: 3", "optimizer: expected its fields, such as 'name: adamw', got 3"),
         ("recipe: mlp\nprecision: half", "precision: expected one of auto, fp32, bf16, fp16, got 'half'"),
+        ("recipe: mlp\nactivations: fp8", "activations: expected one of same, bf16, got 'fp8'"),
+        ("recipe: mlp\nactivations: true", "activations: expected one of same, bf16, got True"),
         ("recipe: mlp\nclip: tight", "clip: expected a number or null, got 'tight'"),
         ("recipe: mlp\noptimizer:\n  lr: .nan", "optimizer.lr: expected a number above 0, got nan"),
         ("recipe: mlp\noptimizer:\n  betas: [0.9]", "optimizer.betas: expected a list of 2 values"),

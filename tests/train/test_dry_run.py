@@ -101,6 +101,11 @@ def test_memory_of_activations_is_what_autograd_keeps_and_two_gradients():
     assert dry_run.estimate(config()).memory["activations"] == kept + 4 * 4 * (30 + 20)
 
 
+def test_activations_kept_in_bf16_take_half_and_their_gradients_do_not():
+    kept = 4 * (2 * (30 + 20) + 4 * (10 + 5)) + 4 * 8 + 4  # inputs and logarithms of probabilities stay fp32
+    assert dry_run.estimate(config(activations="bf16")).memory["activations"] == kept + 4 * 4 * (30 + 20)
+
+
 def test_activations_grow_with_the_micro_batch_and_halve_in_bf16():
     one, four = (dry_run.estimate(config(micro_batch=n)).memory["activations"] for n in (100, 400))
     half = dry_run.estimate(config(micro_batch=400, precision="bf16")).memory["activations"]

@@ -21,6 +21,7 @@ VARIANTS = {
     "sgd in 8 bits": {"optimizer": {"name": "sgd", "state_precision": "8bit"}},
     "bf16": {"precision": "bf16", "optimizer": {"state_precision": "bf16"}},
     "fp16": {"precision": "fp16"},
+    "activations in bf16": {"activations": "bf16", "model": {"hidden": [512, 512]}},  # large enough to be rounded
     "freezing": {"freeze": {"enabled": True, "threshold": 10.0, "patience": 2}},
     "a step schedule": {"schedule": {"name": "step", "every": 3}},
     "saving in the background": {"checkpoints": {"background": True}},

@@ -229,6 +229,8 @@ class Config:
     """The largest global norm of the gradient; None: no limit."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """auto: bf16 where it was measured to be faster on this machine, else fp32."""
+    activations: Literal["same", "bf16"] = "same"
+    """What forward keeps for backward: as it was computed, or in bf16, which halves it in fp32."""
     threads: int | None = None
     """None: the cores this process may use."""
     overlap_weight_grads: bool = False

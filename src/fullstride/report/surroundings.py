@@ -15,6 +15,7 @@ _FACTS = {  # label: path into machine.json, as `fullstride info` collects it
     "Threads": ("environment", "threads"),
     "Kernels": ("environment", "kernels"),
     "Precision": ("environment", "precision"),
+    "Activations kept": ("environment", "activations"),
     "Fullstride": ("fullstride", "version"),
     "Commit": ("fullstride", "commit"),
     "Python": ("environment", "python"),

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..optim.scaling import LossScaler, scale_gradient
 from .function_mode import FastFunctions
+from .kept_activations import kept_as_bf16
 
 
 @dataclass(eq=False)
@@ -29,6 +30,7 @@ class Setting:
     dtype: torch.dtype | None  # of autocast; None for fp32
     scaler: LossScaler | None = None  # of fp16
     answers: bool = True  # functions that the model calls, by function_mode.py
+    rounds: bool = False  # what forward keeps for backward to bf16, by kept_activations.py
     caught: dict[str, int] = field(default_factory=dict)  # how often it did, by the name of the function
 
 
@@ -36,8 +38,11 @@ _running = threading.local()
 
 
 @contextmanager
-def fast(setting: Setting) -> Iterator[None]:
-    """Our functions and autocast, unless a prepared forward of this precision already runs in this thread."""
+def fast(setting: Setting, again: bool = False) -> Iterator[None]:
+    """Our functions and autocast, unless a prepared forward of this precision already runs in this thread.
+
+    again: of a part that torch.utils.checkpoint runs once more. What is kept of it is checkpoint's now as it was then.
+    """
     if _runs(setting):
         yield
         return
@@ -47,15 +52,21 @@ def fast(setting: Setting) -> Iterator[None]:
         autocast = torch.autocast("cpu", setting.dtype, enabled=setting.dtype is not None)
     _running.setting = setting
     try:
-        with autocast, FastFunctions(setting.caught) if setting.answers else nullcontext():
+        with (
+            autocast,
+            FastFunctions(setting.caught) if setting.answers else nullcontext(),
+            kept_as_bf16() if setting.rounds and not again else nullcontext(),
+        ):
             yield
     finally:
         _running.setting = outer
 
 
 def _runs(setting: Setting) -> bool:
-    running = getattr(_running, "setting", None)
-    return running is not None and running.dtype is setting.dtype and running.answers == setting.answers
+    running: Setting | None = getattr(_running, "setting", None)
+    if running is None or running.dtype is not setting.dtype or running.answers != setting.answers:
+        return False
+    return running.rounds or not setting.rounds
 
 
 class PreparedForward:
@@ -150,5 +161,5 @@ class _Again:
         self.function, self.setting = function, setting
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with fast(self.setting):
+        with fast(self.setting, again=True):
             return self.function(*args, **kwargs)

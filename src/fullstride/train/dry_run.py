@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from ..backends import choosing, square_products
 from ..machine import memory, streams, threads
 from ..recipes.config import Config
+from ..rewriting.kept_activations import EXACT
 from .assembly import build_schedule
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def estimate(config: Config) -> Estimate:
     model = _build(task)
     parts = _parts(model)
     sizes = _sizes(config, sum(parts.values()), choice.precision)
-    sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision)}
+    sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision, config)}
     sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
     counted = task.flops(model)
     flops = math.nan if counted is None else counted
@@ -111,7 +112,8 @@ def as_text(config: Config, e: Estimate) -> str:
     ]
     lines += [("", f"  {name:<28} {memory.as_size(size):>13}") for name, size in e.memory.items() if size]
     if e.peak > e.available:
-        lines.append(("", "  too much: lower --micro-batch, or try --optimizer.state-precision bf16 or 8bit"))
+        lines.append(("", "  too much: lower --micro-batch, or try --activations bf16"))
+        lines.append(("", "  or --optimizer.state-precision bf16 or 8bit"))
     if math.isnan(e.gflop_step):
         lines.append(("time", "not known: the FLOPs of a step could not be counted"))
     else:
@@ -187,7 +189,7 @@ def _batch(task: "Task", size: int) -> tuple[Tensor, ...]:
     return task.train_data.batch(indices, np.zeros_like(indices))
 
 
-def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], precision: str) -> int:
+def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], precision: str, config: Config) -> int:
     """Bytes that autograd keeps of one micro-batch, and the gradients of the largest two of them on the way back."""
     device = next(model.parameters()).device
     own = {_storage(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -201,7 +203,11 @@ def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], prec
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         task.loss(model, tuple(tensor.to(device) for tensor in batch))
     sizes = sorted(_bytes(tensor, precision) for tensor in kept.values())
-    return sum(sizes) + sum(sizes[-2:])
+    gradients = sum(sizes[-2:])
+    if config.activations == "same":
+        return sum(sizes) + gradients
+    exact = [tensor.is_leaf or type(tensor.grad_fn).__name__ in EXACT for tensor in kept.values()]
+    return sum(_bytes(x, precision if e else "bf16") for x, e in zip(kept.values(), exact, strict=True)) + gradients
 
 
 def _storage(tensor: Tensor) -> int:

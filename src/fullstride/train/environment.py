@@ -25,6 +25,7 @@ def describe(task: Task, model: nn.Module) -> dict[str, Any]:
         "kernels": _native.isa() if _native.available() else "torch references",
         "threads": torch.get_num_threads(),
         "precision": explain(model).precision,
+        "activations": explain(model).activations,
         "products": {name: _backends(getattr(torch, name)) for name in ("float32", "bfloat16")},
         "train_samples": task.num_train,
         "valid_samples": task.num_valid,

@@ -212,7 +212,8 @@ class Trainer:
         optimizer = self.task.build_optimizer(model) or assembly.build_optimizer(config, model)
         self.flops = self.task.flops(model)
         self.model, self.optimizer = prepare(
-            model, optimizer, precision=precision, clip=config.clip, skip_nonfinite=True, threads=config.threads,
+            model, optimizer, precision=precision, activations=config.activations, clip=config.clip,
+            skip_nonfinite=True, threads=config.threads,
             overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config),
         )  # fmt: skip
         self.model.train()

@@ -53,6 +53,12 @@ def test_activations_grow_with_the_micro_batch_and_not_with_their_number(tmp_pat
     assert in_turns == pytest.approx(small_one, rel=0.05)
 
 
+@needs_malloc
+def test_activations_in_bf16_are_measured_as_what_they_take(tmp_path):
+    same, half = (run(tmp_path / wish, micro_batch=256, activations=wish)["activations"] for wish in ("same", "bf16"))
+    assert 0.4 * same < half < 0.7 * same  # the data is not rounded
+
+
 def test_without_malloc_to_ask_activations_are_the_saved_tensors(tmp_path, monkeypatch):
     monkeypatch.setattr(heap, "in_use", lambda: None)
     found = run(tmp_path / "run", micro_batch=64)
@@ -61,9 +67,11 @@ def test_without_malloc_to_ask_activations_are_the_saved_tensors(tmp_path, monke
     assert found["temporary"] is None
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_measuring_changes_no_bit(tmp_path, monkeypatch, precision):
-    config = small(**WIDE | {"precision": precision})
+@pytest.mark.parametrize(
+    "changes", [{"precision": "fp32"}, {"precision": "bf16"}, {"activations": "bf16", "micro_batch": 64}]
+)
+def test_measuring_changes_no_bit(tmp_path, monkeypatch, changes):
+    config = small(**WIDE | changes)
     train(tmp_path / "measured", config)
     assert measured(tmp_path / "measured")
     monkeypatch.setattr(MemoryUse, "forward", lambda *_: contextlib.nullcontext())

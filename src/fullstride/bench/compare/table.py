@@ -123,6 +123,8 @@ def _notes(conditions: Mapping[str, Any], config: "Config", result: Result) -> l
         )
     if config.optimizer.state_precision != "fp32":
         notes.append(f"optimizer.state_precision {config.optimizer.state_precision} is ours alone; stock has fp32")
+    if config.activations != "same":
+        notes.append(f"activations {config.activations} are ours alone; stock keeps them as they were computed")
     return notes
 
 
