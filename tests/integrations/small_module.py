@@ -1,4 +1,4 @@
-"""A network and its data as Lightning takes them; the plain parts serve the tests of Accelerate and of averages, too."""
+"""A network that trains in milliseconds, and its data."""
 
 from typing import Any
 

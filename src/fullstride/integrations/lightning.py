@@ -3,7 +3,7 @@
     Trainer(callbacks=[Prepare()]).fit(module, loader)
 
 prepare() comes when the module is loaded and has its optimizer, and before the state of the optimizer is loaded. After
-fit() the module is an ordinary one again, also if fit() was interrupted. Strategy, precision and loops stay Lightning's.
+fit() the module is an ordinary one again, also if fit() was interrupted. Strategy, precision, loops stay Lightning's.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ try:
     from lightning.pytorch import Callback
 except ImportError as error:
     raise ImportError(
-        f"fullstride.integrations.lightning: expected lightning, got: {error}; pip install 'fullstride[lightning]'"
+        f"fullstride.integrations.lightning: expected lightning, got: {error}; pip install lightning"
     ) from None
 
 _AVERAGING = ("_swap_models", "_copy_average_to_current", "update_parameters", "transfer_weights")
-"""Methods of Lightning's WeightAveraging and StochasticWeightAveraging that read or write parameters() of the module."""
+"""Methods of Lightning's WeightAveraging and StochasticWeightAveraging that read or write parameters()."""
 
 
 class Prepare(Callback):

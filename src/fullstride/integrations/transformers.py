@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise ImportError(
         f"fullstride.integrations.transformers: expected transformers and accelerate, got: {error};"
-        " pip install 'fullstride[transformers]'"
+        " pip install transformers accelerate"
     ) from None
 
 
@@ -77,7 +77,7 @@ class FastTraining(Trainer):
             return super().train(*args, **kwargs)
         finally:
             model, self._prepared = self._prepared, None
-            vars(self.accelerator).pop("clip_grad_norm_", None)
+            self.accelerator.__dict__.pop("clip_grad_norm_", None)
             if model is not None and is_prepared(model):
                 restore(model)
 
