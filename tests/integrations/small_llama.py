@@ -1,4 +1,4 @@
-"""A Llama of transformers that trains in milliseconds, and a Trainer for it; its own process can be killed."""
+"""A Llama of transformers that trains in milliseconds, and a Trainer for it; as a script, one that may be killed."""
 
 import os
 import signal
@@ -54,6 +54,8 @@ class Kill(TrainerCallback):
 if __name__ == "__main__":
     from fullstride.integrations.transformers import prepare_trainer
 
-    trainer = prepare_trainer(make_trainer(sys.argv[1]), precision=sys.argv[2], threads=1)
-    trainer.add_callback(Kill(step=6))
+    folder, precision, last_step, batch_size = sys.argv[1:]
+    trainer = make_trainer(folder, per_device_train_batch_size=int(batch_size))
+    trainer = prepare_trainer(trainer, precision=precision, threads=1)
+    trainer.add_callback(Kill(int(last_step)))
     trainer.train()

@@ -51,6 +51,11 @@ def test_losses_are_those_of_accelerate_alone(precision, options):
     assert Script(precision, **options).train(3) == pytest.approx(expected, abs=BANDS[precision], rel=0)
 
 
+def test_accumulation_and_clipping_have_work_to_do_in_these_tests():
+    plain = Script().train(3)
+    assert all(Script(**options).train(3)[-1] != plain[-1] for options in ({"accumulation": 2}, {"clip": 0.1}))
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_loaded_state_goes_on_bitwise(precision, tmp_path):
     script = Script(precision, accumulation=2, clip=0.1)

@@ -1,5 +1,7 @@
 """Lightning's Trainer with the callback Prepare(): its own losses, exact checkpoints, exact resume."""
 
+import os
+
 import lightning
 import pytest
 import torch
@@ -217,4 +219,23 @@ def test_several_optimizers_are_refused_in_one_line():
     module = Two()
     with pytest.raises(ValueError, match=r"expected one optimizer, got 2; call fullstride.prepare\(\)"):
         fitted([fast()], module)
+    assert not is_prepared(module)
+
+
+@pytest.fixture
+def _no_group_left():
+    """What Lightning leaves in the environment would make a distributed run of every later Trainer of the process."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_no_group_left")
+def test_a_module_that_is_wrapped_already_is_refused_in_one_line():
+    module = Module()
+    with pytest.raises(ValueError, match="expected one process, got DDPStrategy, which wrapped the module already"):
+        fitted([fast()], module, strategy="ddp", devices=1)
     assert not is_prepared(module)

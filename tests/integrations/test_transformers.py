@@ -1,5 +1,6 @@
 """transformers.Trainer with prepare_trainer(): the losses of the Trainer alone, exact files, exact resume."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -148,9 +149,13 @@ def test_resumed_with_small_states_is_as_never_stopped(state_precision, tmp_path
     assert_same(other.model, whole.model.state_dict())
 
 
+def in_a_process(*arguments, launcher=()):
+    code = [sys.executable, *launcher, "-m", "tests.integrations.small_llama", *map(str, arguments)]
+    return subprocess.run(code, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+
+
 def test_killed_and_resumed_is_as_never_stopped(tmp_path):
-    code = [sys.executable, "-m", "tests.integrations.small_llama", str(tmp_path / "killed"), "bf16"]
-    killed = subprocess.run(code, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    killed = in_a_process(tmp_path / "killed", "bf16", 6, 4)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert [path.name for path in (tmp_path / "killed").iterdir()] == ["checkpoint-4"]
     other = fast(tmp_path / "killed", model=make_model(seed=1))
@@ -158,6 +163,24 @@ def test_killed_and_resumed_is_as_never_stopped(tmp_path):
     whole = trained(tmp_path / "whole")
     assert logged(other) == logged(whole)
     assert_same(other.model, whole.model.state_dict())
+
+
+def test_two_processes_train_as_one(tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = in_a_process(tmp_path, "bf16", NUM_STEPS + 1, 2, launcher=launcher)
+    assert done.returncode == 0, done.stderr
+    state = json.loads((tmp_path / f"checkpoint-{NUM_STEPS}" / "trainer_state.json").read_text())
+    losses = [row["loss"] for row in state["log_history"]]
+    assert losses == pytest.approx(logged(trained(tmp_path / "one", save_strategy="no")), abs=BANDS["bf16"], rel=0)
+
+
+def test_accumulation_in_several_processes_in_bf16_is_refused_in_one_line(tmp_path, monkeypatch):
+    trainer = fast(tmp_path, gradient_accumulation_steps=2)
+    monkeypatch.setattr(type(trainer.args), "world_size", 2)  # the rest of a second process is not reached
+    with pytest.raises(ValueError, match="got 2 steps in 2 processes; pass precision") as caught:
+        trainer.train()
+    assert "\n" not in str(caught.value)
+    assert not is_prepared(trainer.model)
 
 
 def test_checkpoints_of_a_bf16_run_hold_the_exact_fp32_weights(tmp_path):
@@ -223,6 +246,18 @@ def test_a_second_train_goes_on_with_the_optimizer(tmp_path):
     trainer.train()
     assert (moments, trainer.optimizer.state_dict()["state"][0]["step"].item()) == (NUM_STEPS, 2 * NUM_STEPS)
     assert not is_prepared(trainer.model)
+
+
+def test_a_model_of_model_init_is_prepared_anew_each_time(tmp_path):
+    arguments = make_arguments(tmp_path, save_strategy="no")
+    trainer = Trainer(args=arguments, model_init=lambda: make_model(), train_dataset=make_data())
+    prepare_trainer(trainer, precision="bf16", threads=1)
+    trainer.train()
+    first, losses = trainer.model, logged(trainer)
+    trainer.train()
+    assert trainer.model is not first
+    assert not is_prepared(first)
+    assert logged(trainer) == losses
 
 
 def test_the_model_is_an_ordinary_one_after_an_interrupt(tmp_path):

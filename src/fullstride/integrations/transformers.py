@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..ops.grads import grad_norm
-from ..preparation import is_prepared, prepare, restore
+from ..preparation import explain, is_prepared, prepare, restore
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -69,8 +69,19 @@ class FastTraining(Trainer):
             clip = self.args.max_grad_norm if self.args.max_grad_norm > 0 else None
             _, optimizer = prepare(self.model, optimizer, clip=clip, **self._prepare_options)
             self._prepared = self.model
+            self._check_processes()
             self.accelerator.clip_grad_norm_ = ClipInStep(optimizer)
         return self.optimizer
+
+    def _check_processes(self) -> None:
+        # DDP's buckets are bf16 as the halves are, and sums over micro-batches are fp32.
+        several = self.args.world_size > 1 and self.args.gradient_accumulation_steps > 1
+        if several and explain(self.model).precision == "bf16":
+            raise ValueError(
+                "prepare_trainer: expected no gradient accumulation in several processes in bf16, got"
+                f" {self.args.gradient_accumulation_steps} steps in {self.args.world_size} processes;"
+                ' pass precision="fp32", or larger batches'
+            )
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
         try:
