@@ -23,8 +23,10 @@ $(VENV)/torch.stamp: constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch
 	touch $@
 
+# timm without torchvision: that is built for torch with CUDA, and beside a CPU-only torch transformers' import fails with it.
 $(VENV)/installed.stamp: $(VENV)/torch.stamp $(NATIVE)
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install -q -c constraints.txt --no-deps timm
 	touch $@
 
 demo: RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)

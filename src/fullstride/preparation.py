@@ -185,6 +185,11 @@ def restore(model: nn.Module) -> nn.Module:
     return model
 
 
+def is_prepared(model: nn.Module) -> bool:
+    """Whether restore() has something to give back."""
+    return "_preparation" in _unwrap(model).__dict__
+
+
 def _put_back(inner: nn.Module, optimizer: Any) -> None:
     """The model as it was, whatever was done to it, and its optimizer in fp32."""
     for module in inner.modules():

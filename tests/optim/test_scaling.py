@@ -52,6 +52,14 @@ def test_the_gradient_is_multiplied_by_the_scale_of_the_moment_and_the_value_is_
     assert x.grad.tolist() == [8.0] * 3
 
 
+def test_a_scaled_loss_may_be_changed_in_place():
+    x = torch.tensor(3.0, requires_grad=True)
+    loss = scale_gradient(x * x, LossScaler())
+    loss *= 2
+    loss.backward()
+    assert x.grad == 2 * 6 * 1024
+
+
 def test_without_a_scaler_or_a_gradient_the_tensor_itself_comes_back():
     x = torch.ones(3, requires_grad=True)
     assert scale_gradient(x, None) is x

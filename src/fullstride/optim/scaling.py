@@ -60,7 +60,8 @@ class LossScaler:
 class ScaleGradientFunction(torch.autograd.Function):
     @staticmethod
     def forward(tensor, scaler):  # type: ignore[no-untyped-def]
-        return tensor.view_as(tensor)
+        # Trainers change losses in place, which torch forbids for a view out of a Function; larger outputs stay views.
+        return tensor.clone() if tensor.dim() == 0 else tensor.view_as(tensor)
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]

@@ -1,0 +1,36 @@
+"""Without the packages: fullstride does not need them, and a helper says which one it misses."""
+
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = ("accelerate", "lightning", "timm", "transformers")
+
+
+def output(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_preparing_a_model_imports_none_of_them():
+    code = (
+        "import sys, fullstride; fullstride.prepare, fullstride.whole_weights, fullstride.fit;"
+        f" import fullstride.integrations; print([name for name in {PACKAGES} if name in sys.modules])"
+    )
+    assert output(code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("helper", "missing", "advice"),
+    [
+        ("transformers", "transformers", "pip install transformers accelerate"),
+        ("transformers", "accelerate", "pip install transformers accelerate"),
+        ("lightning", "lightning", "pip install lightning"),
+    ],
+)
+def test_a_helper_names_the_package_that_it_misses(helper, missing, advice):
+    code = f"import sys; sys.modules[{missing!r}] = None; import fullstride.integrations.{helper}"
+    last = output(code).stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: fullstride.integrations.{helper}: expected ")
+    assert missing in last.split("got: ")[1]
+    assert last.endswith(advice)
