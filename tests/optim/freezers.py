@@ -18,7 +18,8 @@ def batch(step=0, width=8):
 
 def by_norms(model, **options):
     """A freezer that looks at each step's gradient norm as it is: what give_norms gives is all that it sees."""
-    return DynamicFreezer(model, **{"criterion": "settled", "threshold": 0.01, "smoothing": 0.0} | options)
+    defaults = {"criterion": "settled", "threshold": 0.01, "smoothing": 0.0, "min_active": 1}
+    return DynamicFreezer(model, **defaults | options)
 
 
 def give_norms(freezer, *norms):

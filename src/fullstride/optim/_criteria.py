@@ -109,7 +109,7 @@ class Settled:
 
 
 CRITERIA: dict[str, Callable[[], Signs]] = {"slowed": Slowed, "below": Below, "settled": Settled}
-THRESHOLDS: dict[str, float] = {"slowed": 0.3, "below": 0.3, "settled": 0.05}
+THRESHOLDS: dict[str, float] = {"slowed": 0.2, "below": 0.3, "settled": 0.05}
 """Where none is given."""
 
 

@@ -101,7 +101,7 @@ class DynamicFreezer:
     smoothing     of gradient norms and of the loss: the share of the past in the running mean
     layers        in forward order; without them the blocks of the model, in the order of its first forward pass. A
                   model under torch.compile needs them, because hooks do not see into it.
-    min_active    so many layers at the end never freeze
+    min_active    so many layers at the end never freeze: the last but one saves little and costs much
     thaw_every    thaw all each time so many steps are done
     thaw_on_rise  thaw all when the smoothed loss is above its lowest value since the first layer froze by this share
                   (0.1: 10 %); step() then needs the loss
@@ -115,7 +115,7 @@ class DynamicFreezer:
         *,
         criterion: Criterion = "slowed",
         layers: Sequence[nn.Module] | None = None,
-        min_active: int = 1,
+        min_active: int = 2,
         thaw_every: int | None = None,
         thaw_on_rise: float | None = None,
         smoothing: float = 0.95,

@@ -126,7 +126,7 @@ class Freeze:
     """Steps that movement is measured over, or that a gradient must be small or settled for."""
     smoothing: float = 0.95
     """Of gradient norms and of the loss: the share of the past in the running mean."""
-    min_active: int = 1
+    min_active: int = 2
     """So many layers at the end never freeze."""
     thaw_every: int | None = None
     """Thaw all each time so many steps are done; None: never."""
