@@ -144,7 +144,6 @@ def test_sides_of_another_recipe_are_refused(tmp_path):
         (["nothing"], "unknown recipe 'nothing'"),
         (["mlp", "--sides", "stock,other"], "expected some of fullstride,stock,best, got 'stock,other'"),
         (["mlp", "--json", "missing/x.json"], "there is no folder missing"),
-        (["mlp", "--optimizer.name", "lamb"], "stock PyTorch has no LAMB"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message, capsys):
