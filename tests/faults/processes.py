@@ -111,7 +111,7 @@ def _pause(pause: Pause, pipe: Any) -> None:
     original, calls = getattr(MlpTask, pause.where), itertools.count()
 
     def paused(task: Any, model: Any, batch: Any) -> Any:
-        if next(calls) == pause.number:
+        if not _is_counted(batch) and next(calls) == pause.number:
             pipe.send("paused")
             pipe.recv()
         return original(task, model, batch)
@@ -126,9 +126,17 @@ def _poison(poison: Poison) -> None:
 
     def poisoned(task: Any, model: Any, batch: Any) -> Any:
         inputs, labels = batch
-        return original(task, model, (inputs * float("nan") if next(calls) >= poison.number else inputs, labels))
+        spoilt = not _is_counted(batch) and next(calls) >= poison.number
+        return original(task, model, (inputs * float("nan") if spoilt else inputs, labels))
 
     setattr(MlpTask, "loss", poisoned)  # noqa: B010, mypy lets nobody assign to a method
+
+
+def _is_counted(batch: Any) -> bool:
+    """Whether it is the batch without values that FLOPs are counted with, before the first step."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(batch[0], FakeTensor)
 
 
 class Commands:
