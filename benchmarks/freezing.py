@@ -1,6 +1,6 @@
 """What dynamic freezing saves and what it costs, criterion by criterion: the experiments behind the defaults.
 
-    python -m benchmarks.freezing FOLDER [--tasks mnist char tune] [--cases slowed-0.3 below-0.3 slowed-0.3-2 ...]
+    python -m benchmarks.freezing FOLDER [--tasks mnist char tune] [--cases slowed-0.2 below-0.3 slowed-0.3-1 ...]
         [--seeds 0 1 2] [--json FILE]
 
     mnist   recipe mlp-mnist as it is; accuracy of 1,000 held-out digits
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="freezing", description="What dynamic freezing saves and costs.")
     parser.add_argument("folder", type=Path, help="of the runs")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=["mnist", "char", "tune"])
-    parser.add_argument("--cases", nargs="+", default=["slowed-0.3", "below-0.3", "settled-0.05"])
+    parser.add_argument("--cases", nargs="+", default=["slowed-0.2", "below-0.3", "settled-0.05"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)

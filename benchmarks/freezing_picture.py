@@ -7,6 +7,7 @@ look at). Below, for each criterion: the compute that was saved against what tha
 
 import argparse
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ from .llama_curves_picture import standalone
 
 _MARKERS = {"slowed": ("blue", "o"), "below": ("vermilion", "s"), "settled": ("green", "^")}
 _GOALS = {"accuracy": 0.3, "loss": 0.01}  # at most so much lost
-_UNITS = {"accuracy": "points of accuracy lost", "loss": "nats of validation loss lost"}
+_MOST = {"accuracy": 1.2, "loss": 0.12}  # shown: what costs more is out of the question
+_UNITS = {"accuracy": "points lost", "loss": "nats lost"}
 
 
 def main() -> None:
@@ -41,44 +43,53 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> str:
         for column, task in enumerate(tasks):
             plain = next(row for row in rows if row["task"] == task and row["case"] == "none")
             _shares(axes[0][column], [(row["step"], row["moved"]) for row in plain["moved"]])
-            axes[0][column].set_title(f"{task}: weights' movement")
+            axes[0][column].set_title(task)
             _shares(axes[1][column], _smooth([(row["step"], row["norms"]) for row in plain["norms"]]))
-            axes[1][column].set_title(f"{task}: gradients' norm")
             _trade(axes[2][column], rows, task)
-            axes[2][column].set_title(f"{task}: saved and lost")
-        axes[0][0].set_ylabel("share of the farthest")
-        axes[1][0].set_ylabel("share of the largest")
+        axes[0][0].set_ylabel("movement, of the farthest")
+        axes[1][0].set_ylabel("gradient, of the largest")
 
     caption = "What criteria of freezing look at, and what each saves and costs."
     return standalone(drawing.draw(Figure(caption, paint, height=8.2), number=0))
 
 
 def _shares(ax: Any, points: Sequence[tuple[int, Mapping[str, float]]]) -> None:
-    """A line a layer, the first one darkest."""
-    layers = list(points[0][1])
-    for number, layer in enumerate(layers):
-        largest, shares = 0.0, []
-        for _, values in points:
-            largest = max(largest, values[layer])
-            shares.append(values[layer] / largest)
+    """A line a layer."""
+    for number, layer in enumerate(points[0][1]):
+        largest, steps, shares = 0.0, [], []
+        for step, values in points:
+            if values.get(layer):  # a gradient that was not finite has no norm
+                largest = max(largest, values[layer])
+                steps.append(step)
+                shares.append(values[layer] / largest)
         colour = style.LIGHT[style.SERIES[number % len(style.SERIES)]]
-        ax.plot([step for step, _ in points], shares, color=colour, linewidth=1.1)
+        ax.plot(steps, shares, color=colour, linewidth=1.1)
     ax.set(ylim=(0, 1.05), xlabel="step")
 
 
 def _smooth(points: Sequence[tuple[int, Mapping[str, float]]]) -> list[tuple[int, dict[str, float]]]:
     means: dict[str, float] = {}
     found = []
-    for step, norms in points:
-        means = {name: smoothed(means.get(name), norm, 0.8) for name, norm in norms.items()}
+    for step, parts in points:
+        norms = _by_block(parts)
+        means |= {name: smoothed(means.get(name), norm, 0.8) for name, norm in norms.items()}
         found.append((step, dict(means)))
     return found
+
+
+def _by_block(norms: Mapping[str, float | None]) -> dict[str, float]:
+    """Of each block, whose parts are named after it: layers.0.attention.query is of layers.0."""
+    squares: dict[str, float] = {}
+    for name, norm in norms.items():
+        block = ".".join(name.split(".")[:2])
+        squares[block] = squares.get(block, 0.0) + (norm or 0.0) ** 2  # none where it was not finite
+    return {block: math.sqrt(square) for block, square in squares.items()}
 
 
 def _trade(ax: Any, rows: Sequence[Mapping[str, Any]], task: str) -> None:
     named: set[str] = set()
     for case, losses in lost(rows, task).items():
-        criterion, threshold = case.split("-")
+        criterion, _, threshold = case.partition("-")
         colour, marker = _MARKERS[criterion]
         saved = [100 * row["saved_compute"] for row in rows if (row["task"], row["case"]) == (task, case)]
         x, y = statistics.mean(saved), statistics.mean(losses)
@@ -89,7 +100,8 @@ def _trade(ax: Any, rows: Sequence[Mapping[str, Any]], task: str) -> None:
         ax.annotate(threshold, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7.5)
     goal = _GOALS[TASKS[task]]
     ax.axhline(goal, color=style.LIGHT["grey"], linewidth=0.9, linestyle=(0, (4, 2)))
-    ax.set(xlabel="% of the compute saved", ylabel=_UNITS[TASKS[task]])
+    ax.set(xlabel="% saved", ylabel=_UNITS[TASKS[task]])
+    ax.set_ylim(top=_MOST[TASKS[task]])
     ax.legend(loc="best", fontsize="small")
 
 
