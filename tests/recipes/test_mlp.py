@@ -77,16 +77,18 @@ def test_the_recipe_of_all_seven_has_each_of_them():
     assert (config.evaluation.every, config.checkpoints.every) == ("1 epoch", "5 epochs")
 
 
-def test_all_seven_are_at_work_in_a_run(tmp_path):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_all_seven_are_at_work_in_a_run(tmp_path, precision):
     config = recipes.mlp_seven().replace(
-        epochs=40, micro_batch=16, accumulate=2, threads=1, model={"hidden": [64, 64]},
+        epochs=40, micro_batch=16, accumulate=2, threads=1, model={"hidden": [64, 64, 64]},
         data={"num_samples": 256, "num_features": 128, "num_classes": 4, "num_valid": 64, "workers": 0},
-        precision="fp32", logging={"every": 1},
+        precision=precision, logging={"every": 1},
     )  # fmt: skip
     trainer = Trainer(config, tmp_path / "run")
     result = trainer.fit()
-    made = {(outcome.kind, outcome.done) for outcome in fullstride.explain(trainer.model).outcomes if outcome.done}
-    assert any("relu" in done.lower() for _, done in made)
+    made = fullstride.explain(trainer.model)
+    assert (made.precision, made.num_split > 0) == (precision, precision == "bf16")
+    assert any("relu" in outcome.done.lower() for outcome in made.outcomes if outcome.done)
     assert isinstance(trainer.optimizer, fullstride.optim.Lookahead)
     assert isinstance(trainer.optimizer.optimizer, fullstride.optim.Lamb)
     assert {tensor.dtype for tensor in _moments(trainer.optimizer.optimizer)} == {torch.bfloat16}
@@ -94,6 +96,7 @@ def test_all_seven_are_at_work_in_a_run(tmp_path):
     assert any(row.get("event") == "freeze" for row in rows)
     assert result.steps == 320
     assert result.best["accuracy"] > 0.9
+    fullstride.restore(trainer.model)
 
 
 def _moments(optimizer):
