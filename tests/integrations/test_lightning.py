@@ -174,10 +174,18 @@ def exact(module):
     return [module.state_dict()[name].clone() for name, _ in module.named_parameters()]
 
 
-def test_lightnings_ema_is_one_of_whole_weights_also_where_it_is_validated():
+class OnesOwnEMA(EMAWeightAveraging):
+    """A user's, whose calls name their arguments."""
+
+    def on_train_end(self, trainer, pl_module):
+        self._copy_average_to_current(pl_module=pl_module)
+
+
+@pytest.mark.parametrize("kind", [EMAWeightAveraging, OnesOwnEMA])
+def test_lightnings_ema_is_one_of_whole_weights_also_where_it_is_validated(kind):
     """Its callback puts the average into the module for each validation and at the end, and takes it out again."""
     look = Look(exact)
-    module = fitted([EMAWeightAveraging(decay=0.9), look, fast()])
+    module = fitted([kind(decay=0.9), look, fast()])
     average = look.found[0]
     for weights in look.found[1:]:
         for value, p in zip(average, weights, strict=True):
@@ -186,9 +194,14 @@ def test_lightnings_ema_is_one_of_whole_weights_also_where_it_is_validated():
         torch.testing.assert_close(p.detach(), value, rtol=1e-6, atol=1e-7)
 
 
-def test_lightnings_swa_is_one_of_whole_weights():
+class OnesOwnSWA(StochasticWeightAveraging):
+    pass
+
+
+@pytest.mark.parametrize("kind", [StochasticWeightAveraging, OnesOwnSWA])
+def test_lightnings_swa_is_one_of_whole_weights(kind):
     look = Look(exact)
-    callbacks = [StochasticWeightAveraging(swa_lrs=1e-2, swa_epoch_start=1, annealing_epochs=1), look, fast()]
+    callbacks = [kind(swa_lrs=1e-2, swa_epoch_start=1, annealing_epochs=1), look, fast()]
     module = Plain()
     taken = [exact(module)]  # at the start of each epoch: that after the last one is not among them
     fitted(callbacks, module, max_epochs=4)

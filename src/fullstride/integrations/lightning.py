@@ -13,14 +13,14 @@ from ..preparation import is_prepared, prepare, restore
 from ..rewriting.whole_weights import whole_weights
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 except ImportError as error:
     raise ImportError(
         f"fullstride.integrations.lightning: expected lightning, got: {error}; pip install lightning"
     ) from None
 
 _AVERAGING = ("_swap_models", "_copy_average_to_current", "update_parameters", "transfer_weights")
-"""Methods of Lightning's WeightAveraging and StochasticWeightAveraging that read or write parameters()."""
+"""Methods of WeightAveraging and of StochasticWeightAveraging that read or write parameters()."""
 
 
 class Prepare(Callback):
@@ -45,9 +45,10 @@ class Prepare(Callback):
         self._undo = [lambda: restore(pl_module) if is_prepared(pl_module) else None]
         strategy.optimizers = strategy.optimizers  # its wrappers imitate a class, and that has changed
         for callback in trainer.callbacks:
-            for name in _AVERAGING:
-                if type(callback).__module__.startswith("lightning.") and hasattr(callback, name):
-                    self._let_read_whole_weights(callback, name, pl_module)
+            if isinstance(callback, WeightAveraging | StochasticWeightAveraging):
+                for name in _AVERAGING:
+                    if hasattr(callback, name):
+                        self._let_read_whole_weights(callback, name, pl_module)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         while self._undo:
@@ -59,9 +60,9 @@ class Prepare(Callback):
     def _let_read_whole_weights(self, callback: Any, name: str, module: Any) -> None:
         original = getattr(callback, name)
 
-        def method(*args: Any) -> Any:
+        def method(*args: Any, **kwargs: Any) -> Any:
             with whole_weights(module):
-                return original(*args)
+                return original(*args, **kwargs)
 
         setattr(callback, name, method)
         self._undo.append(lambda: vars(callback).pop(name, None))
