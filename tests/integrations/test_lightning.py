@@ -101,6 +101,29 @@ def test_losses_are_those_of_lightning_alone(precision, options):
     assert ours.losses == pytest.approx(stock.losses, abs=BANDS[precision], rel=0)
 
 
+class WithSGD(Module):
+    """Whose steps are as long as its gradients, where Adam's would hide that they were clipped too much."""
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2}], ids=str)
+def test_clipped_losses_in_fp16_are_those_of_lightning_alone(options):
+    options = {**options, "gradient_clip_val": 0.1}
+    stock, ours = fitted(module=WithSGD(), **options), fitted([fast("fp16")], WithSGD(), **options)
+    assert ours.losses == pytest.approx(stock.losses, abs=BANDS["bf16"], rel=0)
+    assert min(stock.losses) < stock.losses[0] - 5 * BANDS["bf16"]  # or steps of no length would do
+
+
+def test_clipping_values_in_fp16_is_refused_in_one_line():
+    module = Module()
+    with pytest.raises(ValueError, match='expected gradient_clip_algorithm="norm" in fp16, got "value"') as caught:
+        fitted([fast("fp16")], module, gradient_clip_val=0.1, gradient_clip_algorithm="value")
+    assert "\n" not in str(caught.value)
+    assert not is_prepared(module)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_layers_and_optimizer_are_ours_while_fit_runs(precision):
     look = Look(lambda module: (str(fullstride.explain(module)), type(module.optimizers().optimizer)))

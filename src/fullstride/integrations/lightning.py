@@ -9,7 +9,7 @@ fit() the module is an ordinary one again, also if fit() was interrupted. Strate
 from collections.abc import Callable
 from typing import Any
 
-from ..preparation import is_prepared, prepare, restore
+from ..preparation import explain, is_prepared, prepare, restore
 from ..rewriting.whole_weights import whole_weights
 
 try:
@@ -43,12 +43,21 @@ class Prepare(Callback):
             )
         prepare(pl_module, strategy.optimizers[0], **self.options)
         self._undo = [lambda: restore(pl_module) if is_prepared(pl_module) else None]
+        if explain(pl_module).precision == "fp16" and trainer.gradient_clip_algorithm == "value":
+            # An infinity would become a large number, and nobody would learn that the loss scale is too high.
+            raise ValueError(
+                'Prepare: expected gradient_clip_algorithm="norm" in fp16, got "value", which hides overflow;'
+                " clip the norm, or train in bf16"
+            )
         strategy.optimizers = strategy.optimizers  # its wrappers imitate a class, and that has changed
         for callback in trainer.callbacks:
             if isinstance(callback, WeightAveraging | StochasticWeightAveraging):
                 for name in _AVERAGING:
                     if hasattr(callback, name):
                         self._let_read_whole_weights(callback, name, pl_module)
+
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        optimizer.unscale_()  # in fp16: Lightning clips after this, and modules look at gradients
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         while self._undo:
