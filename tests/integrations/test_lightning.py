@@ -169,6 +169,15 @@ def test_the_precision_plugin_is_untouched():
     assert trainer.precision == "32-true"
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true"])
+def test_another_precision_of_the_trainer_is_refused_in_one_line(precision):
+    module = Module()
+    with pytest.raises(ValueError, match=f"its default, got '{precision}'; leave it out there") as caught:
+        fitted([fast()], module, precision=precision)
+    assert "\n" not in str(caught.value)
+    assert_same(module, Module().state_dict())
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_module_is_fitted_again(precision):
     stock, ours = Module(), Module()

@@ -30,6 +30,13 @@ class Prepare(Callback):
         self.options = options
         self._undo: list[Callable[[], object]] = []
 
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage == "fit" and trainer.precision != "32-true":  # now: the weights are rounded after this
+            raise ValueError(
+                f'Prepare: expected a Trainer with precision="32-true", its default, got {trainer.precision!r};'
+                " leave it out there and pass precision= here"
+            )
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         strategy = trainer.strategy
         if strategy.model is not pl_module:
