@@ -254,6 +254,20 @@ class Plain(Module):
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"bogus": 1}, "expected options among precision, .*; got 'bogus'"),
+        ({"optimizer": None}, "got 'optimizer'"),
+        ({"precision": "bf17"}, "expected precision to be one of auto, fp32, bf16, fp16, got 'bf17'"),
+    ],
+)
+def test_options_are_checked_when_they_are_given(options, expected):
+    with pytest.raises((TypeError, ValueError), match=expected) as caught:
+        Prepare(**options)
+    assert "\n" not in str(caught.value)
+
+
 def test_several_optimizers_are_refused_in_one_line():
     class Two(Module):
         automatic_optimization = False

@@ -311,6 +311,11 @@ def test_the_class_of_the_trainer_keeps_its_own_methods(tmp_path):
     [
         (lambda _: make_model(), {}, "expected a transformers.Trainer, got LlamaForCausalLM"),
         (fast, {}, "not prepared yet"),
+        (make_trainer, {"bogus": 1}, "expected options among precision, .*; got 'bogus'"),
+        (make_trainer, {"precision": "bf17"}, "one of auto, fp32, bf16, fp16, got 'bf17'"),
+        (make_trainer, {"state_precision": "4bit"}, "one of fp32, bf16, 8bit, got '4bit'"),
+        (make_trainer, {"threads": 0}, "expected a whole number from 1 on"),
+        (make_trainer, {"without": "nothing"}, "prepare: without: expected names of .*; got 'nothing'"),
         (make_trainer, {"clip": 1.0}, "set max_grad_norm in the TrainingArguments"),
         (lambda folder: make_trainer(folder, bf16=True), {}, "without mixed precision, got bf16; leave it out there"),
     ],

@@ -9,7 +9,7 @@ fit() the module is an ordinary one again, also if fit() was interrupted. Strate
 from collections.abc import Callable
 from typing import Any
 
-from ..preparation import explain, is_prepared, prepare, restore
+from ..preparation import check_options, explain, is_prepared, prepare, restore
 from ..rewriting.whole_weights import whole_weights
 
 try:
@@ -27,6 +27,7 @@ class Prepare(Callback):
     """The module and its optimizer are prepared while fit() runs. The options are those of fullstride.prepare()."""
 
     def __init__(self, **options: Any) -> None:
+        check_options(**options)
         self.options = options
         self._undo: list[Callable[[], object]] = []
 

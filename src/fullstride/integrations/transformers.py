@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..ops.grads import grad_norm
-from ..preparation import explain, is_prepared, prepare, restore
+from ..preparation import check_options, explain, is_prepared, prepare, restore
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -37,6 +37,7 @@ def prepare_trainer(trainer: Any, **options: Any) -> Any:
         raise ValueError("prepare_trainer: expected a Trainer that is not prepared yet, got one that is; use that one")
     if "clip" in options:
         raise ValueError("prepare_trainer: expected no clip, got one; set max_grad_norm in the TrainingArguments")
+    check_options(**options)
     mixed = trainer.accelerator.mixed_precision
     if mixed != "no":
         raise ValueError(
