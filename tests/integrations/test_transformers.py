@@ -248,6 +248,16 @@ def test_a_second_train_goes_on_with_the_optimizer(tmp_path):
     assert not is_prepared(trainer.model)
 
 
+def test_making_the_optimizer_before_train_prepares_nothing(tmp_path):
+    trainer = fast(tmp_path, save_strategy="no")
+    trainer.create_optimizer()
+    assert not is_prepared(trainer.model)
+    assert type(trainer.optimizer) is torch.optim.AdamW
+    trainer.train()
+    assert logged(trainer) == logged(trained(tmp_path, save_strategy="no"))
+    assert type(trainer.optimizer.optimizer) is fullstride.optim.AdamW
+
+
 def test_a_model_of_model_init_is_prepared_anew_each_time(tmp_path):
     arguments = make_arguments(tmp_path, save_strategy="no")
     trainer = Trainer(args=arguments, model_init=lambda: make_model(), train_dataset=make_data())
