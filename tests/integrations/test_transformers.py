@@ -250,9 +250,9 @@ def test_a_second_train_goes_on_with_the_optimizer(tmp_path):
 
 def test_making_the_optimizer_before_train_prepares_nothing(tmp_path):
     trainer = fast(tmp_path, save_strategy="no")
-    trainer.create_optimizer()
+    made = trainer.create_optimizer()
     assert not is_prepared(trainer.model)
-    assert type(trainer.optimizer) is torch.optim.AdamW
+    assert type(made) is torch.optim.AdamW
     trainer.train()
     assert logged(trainer) == logged(trained(tmp_path, save_strategy="no"))
     assert type(trainer.optimizer.optimizer) is fullstride.optim.AdamW
