@@ -8,6 +8,7 @@ In this order: the process (runtime.py: memory, threads, measured choice of prec
 of the model (rewriting/prepared_forward.py).
 """
 
+import inspect
 import logging
 import os
 import sys
@@ -36,6 +37,7 @@ logger = logging.getLogger("fullstride")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 STATE_PRECISIONS = ("fp32", "bf16", "8bit")
 ACTIVATIONS = ("same", "bf16")
+_VALUES = {"precision": PRECISIONS, "state_precision": STATE_PRECISIONS, "activations": ACTIVATIONS}
 _OVERLAP_PAYS = 1.1  # below it is within the noise of a shared machine
 _DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -123,8 +125,11 @@ def prepare(
     threads: instead of the number of usable cores.
     without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
     """
-    inner = _check(model, optimizer, precision, state_precision, activations, clip)
-    left_out = rewriting.wished(without)
+    check_options(
+        precision=precision, state_precision=state_precision, activations=activations, clip=clip, threads=threads,
+        without=without,
+    )  # fmt: skip
+    inner, left_out = _check(model, optimizer, precision, state_precision, clip), rewriting.wished(without)
     with runtime.lock():
         process, fast_optimizer = runtime.start(), None
         try:
@@ -185,6 +190,22 @@ def restore(model: nn.Module) -> nn.Module:
     return model
 
 
+def check_options(**options: Any) -> None:
+    """Raises what prepare() says to such options, whatever the model: for those who keep them until there is one."""
+    known = {p.name: p.default for p in inspect.signature(prepare).parameters.values() if p.kind is p.KEYWORD_ONLY}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"prepare: expected options among {', '.join(known)}; got {name!r}")
+    given = known | options
+    for name, values in _VALUES.items():
+        if given[name] not in (known[name], *values):
+            raise ValueError(f"prepare: expected {name} to be one of {', '.join(values)}, got {given[name]!r}")
+    if given["clip"] is not None and not given["clip"] > 0:
+        raise ValueError(f"prepare: expected clip to be a norm above 0 or None, got {given['clip']}")
+    threads.check_threads(given["threads"])
+    rewriting.wished(given["without"])
+
+
 def is_prepared(model: nn.Module) -> bool:
     """Whether restore() has something to give back."""
     return "_preparation" in _unwrap(model).__dict__
@@ -230,22 +251,11 @@ def _check(
     optimizer: torch.optim.Optimizer | None,
     precision: str,
     state_precision: str | None,
-    activations: str,
     clip: float | None,
 ) -> nn.Module:
-    """Everything that can be wrong with the call, before anything is changed. Returns the model to work on."""
+    """What can be wrong with model and optimizer, before anything is changed. Returns the model to work on."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"prepare: expected a torch.nn.Module, got {type(model).__name__}")
-    if precision not in PRECISIONS:
-        raise ValueError(f"prepare: expected precision to be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if state_precision is not None and state_precision not in STATE_PRECISIONS:
-        raise ValueError(
-            f"prepare: expected state_precision to be one of {', '.join(STATE_PRECISIONS)}, got {state_precision!r}"
-        )
-    if activations not in ACTIVATIONS:
-        raise ValueError(f"prepare: expected activations to be one of {', '.join(ACTIVATIONS)}, got {activations!r}")
-    if clip is not None and not clip > 0:
-        raise ValueError(f"prepare: expected clip to be a norm above 0 or None, got {clip}")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"prepare: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     inner = _unwrap(model)

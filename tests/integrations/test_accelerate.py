@@ -18,13 +18,15 @@ BANDS = {"fp32": 1e-5, "bf16": 2e-2}
 class Script:
     """A training script as Accelerate's documents write it; with `precision`, prepare() comes first."""
 
-    def __init__(self, precision=None, accumulation=1, clip=None, seed=0):
+    def __init__(
+        self, precision=None, accumulation=1, clip=None, seed=0, clip_in_step=None, kind=torch.optim.AdamW, lr=1e-2
+    ):
         self.accelerator = Accelerator(gradient_accumulation_steps=accumulation, cpu=True)
         net = make_net(seed)
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+        optimizer = kind(net.parameters(), lr=lr)
         schedule = StepLR(optimizer, NUM_BATCHES, 0.5)
         if precision is not None:
-            net, optimizer = fullstride.prepare(net, optimizer, precision=precision, threads=1)
+            net, optimizer = fullstride.prepare(net, optimizer, precision=precision, clip=clip_in_step, threads=1)
         parts = self.accelerator.prepare(net, optimizer, make_loader(), schedule)
         self.net, self.optimizer, self.loader, self.schedule = parts
         self.clip = clip
@@ -49,6 +51,15 @@ class Script:
 def test_losses_are_those_of_accelerate_alone(precision, options):
     expected = Script(**options).train(3)
     assert Script(precision, **options).train(3) == pytest.approx(expected, abs=BANDS[precision], rel=0)
+
+
+def test_clipped_losses_in_fp16_are_those_of_accelerate_alone():
+    """With SGD, whose steps are as long as its gradients; the document says to clip in the step."""
+    losses = []
+    for options in ({"precision": "fp16", "clip_in_step": 0.1}, {"clip": 0.1}):
+        losses.append(Script(**options, kind=torch.optim.SGD, lr=0.5).train(3))
+    assert losses[0] == pytest.approx(losses[1], abs=BANDS["bf16"], rel=0)
+    assert min(losses[1]) < losses[1][0] - 5 * BANDS["bf16"]  # or steps of no length would do
 
 
 def test_accumulation_and_clipping_have_work_to_do_in_these_tests():

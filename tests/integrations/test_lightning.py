@@ -101,6 +101,29 @@ def test_losses_are_those_of_lightning_alone(precision, options):
     assert ours.losses == pytest.approx(stock.losses, abs=BANDS[precision], rel=0)
 
 
+class WithSGD(Module):
+    """Whose steps are as long as its gradients, where Adam's would hide that they were clipped too much."""
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2}], ids=str)
+def test_clipped_losses_in_fp16_are_those_of_lightning_alone(options):
+    options = {**options, "gradient_clip_val": 0.1}
+    stock, ours = fitted(module=WithSGD(), **options), fitted([fast("fp16")], WithSGD(), **options)
+    assert ours.losses == pytest.approx(stock.losses, abs=BANDS["bf16"], rel=0)
+    assert min(stock.losses) < stock.losses[0] - 5 * BANDS["bf16"]  # or steps of no length would do
+
+
+def test_clipping_values_in_fp16_is_refused_in_one_line():
+    module = Module()
+    with pytest.raises(ValueError, match='expected gradient_clip_algorithm="norm" in fp16, got "value"') as caught:
+        fitted([fast("fp16")], module, gradient_clip_val=0.1, gradient_clip_algorithm="value")
+    assert "\n" not in str(caught.value)
+    assert not is_prepared(module)
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_layers_and_optimizer_are_ours_while_fit_runs(precision):
     look = Look(lambda module: (str(fullstride.explain(module)), type(module.optimizers().optimizer)))
@@ -146,6 +169,15 @@ def test_the_precision_plugin_is_untouched():
     assert trainer.precision == "32-true"
 
 
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "16-true"])
+def test_another_precision_of_the_trainer_is_refused_in_one_line(precision):
+    module = Module()
+    with pytest.raises(ValueError, match=f"its default, got '{precision}'; leave it out there") as caught:
+        fitted([fast()], module, precision=precision)
+    assert "\n" not in str(caught.value)
+    assert_same(module, Module().state_dict())
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_module_is_fitted_again(precision):
     stock, ours = Module(), Module()
@@ -174,10 +206,18 @@ def exact(module):
     return [module.state_dict()[name].clone() for name, _ in module.named_parameters()]
 
 
-def test_lightnings_ema_is_one_of_whole_weights_also_where_it_is_validated():
+class OnesOwnEMA(EMAWeightAveraging):
+    """A user's, whose calls name their arguments."""
+
+    def on_train_end(self, trainer, pl_module):
+        self._copy_average_to_current(pl_module=pl_module)
+
+
+@pytest.mark.parametrize("kind", [EMAWeightAveraging, OnesOwnEMA])
+def test_lightnings_ema_is_one_of_whole_weights_also_where_it_is_validated(kind):
     """Its callback puts the average into the module for each validation and at the end, and takes it out again."""
     look = Look(exact)
-    module = fitted([EMAWeightAveraging(decay=0.9), look, fast()])
+    module = fitted([kind(decay=0.9), look, fast()])
     average = look.found[0]
     for weights in look.found[1:]:
         for value, p in zip(average, weights, strict=True):
@@ -186,9 +226,14 @@ def test_lightnings_ema_is_one_of_whole_weights_also_where_it_is_validated():
         torch.testing.assert_close(p.detach(), value, rtol=1e-6, atol=1e-7)
 
 
-def test_lightnings_swa_is_one_of_whole_weights():
+class OnesOwnSWA(StochasticWeightAveraging):
+    pass
+
+
+@pytest.mark.parametrize("kind", [StochasticWeightAveraging, OnesOwnSWA])
+def test_lightnings_swa_is_one_of_whole_weights(kind):
     look = Look(exact)
-    callbacks = [StochasticWeightAveraging(swa_lrs=1e-2, swa_epoch_start=1, annealing_epochs=1), look, fast()]
+    callbacks = [kind(swa_lrs=1e-2, swa_epoch_start=1, annealing_epochs=1), look, fast()]
     module = Plain()
     taken = [exact(module)]  # at the start of each epoch: that after the last one is not among them
     fitted(callbacks, module, max_epochs=4)
@@ -207,6 +252,20 @@ class Plain(Module):
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"bogus": 1}, "expected options among precision, .*; got 'bogus'"),
+        ({"optimizer": None}, "got 'optimizer'"),
+        ({"precision": "bf17"}, "expected precision to be one of auto, fp32, bf16, fp16, got 'bf17'"),
+    ],
+)
+def test_options_are_checked_when_they_are_given(options, expected):
+    with pytest.raises((TypeError, ValueError), match=expected) as caught:
+        Prepare(**options)
+    assert "\n" not in str(caught.value)
 
 
 def test_several_optimizers_are_refused_in_one_line():

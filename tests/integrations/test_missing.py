@@ -14,10 +14,13 @@ def output(code):
 
 def test_preparing_a_model_imports_none_of_them():
     code = (
-        "import sys, fullstride; fullstride.prepare, fullstride.whole_weights, fullstride.fit;"
-        f" import fullstride.integrations; print([name for name in {PACKAGES} if name in sys.modules])"
+        "import sys, torch, fullstride, fullstride.integrations;"
+        " layer = torch.nn.Linear(4, 4);"
+        " fullstride.prepare(layer, torch.optim.SGD(layer.parameters()), precision='bf16', threads=1);"
+        f" print(type(layer).__module__, [name for name in {PACKAGES} if name in sys.modules])"
     )
-    assert output(code).stdout == "[]\n"
+    done = output(code)
+    assert done.stdout == "fullstride.nn.linear []\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,16 @@ def test_a_second_train_goes_on_with_the_optimizer(tmp_path):
     assert not is_prepared(trainer.model)
 
 
+def test_making_the_optimizer_before_train_prepares_nothing(tmp_path):
+    trainer = fast(tmp_path, save_strategy="no")
+    made = trainer.create_optimizer()
+    assert not is_prepared(trainer.model)
+    assert type(made) is torch.optim.AdamW
+    trainer.train()
+    assert logged(trainer) == logged(trained(tmp_path, save_strategy="no"))
+    assert type(trainer.optimizer.optimizer) is fullstride.optim.AdamW
+
+
 def test_a_model_of_model_init_is_prepared_anew_each_time(tmp_path):
     arguments = make_arguments(tmp_path, save_strategy="no")
     trainer = Trainer(args=arguments, model_init=lambda: make_model(), train_dataset=make_data())
@@ -311,6 +321,11 @@ def test_the_class_of_the_trainer_keeps_its_own_methods(tmp_path):
     [
         (lambda _: make_model(), {}, "expected a transformers.Trainer, got LlamaForCausalLM"),
         (fast, {}, "not prepared yet"),
+        (make_trainer, {"bogus": 1}, "expected options among precision, .*; got 'bogus'"),
+        (make_trainer, {"precision": "bf17"}, "one of auto, fp32, bf16, fp16, got 'bf17'"),
+        (make_trainer, {"state_precision": "4bit"}, "one of fp32, bf16, 8bit, got '4bit'"),
+        (make_trainer, {"threads": 0}, "expected a whole number from 1 on"),
+        (make_trainer, {"without": "nothing"}, "prepare: without: expected names of .*; got 'nothing'"),
         (make_trainer, {"clip": 1.0}, "set max_grad_norm in the TrainingArguments"),
         (lambda folder: make_trainer(folder, bf16=True), {}, "without mixed precision, got bf16; leave it out there"),
     ],

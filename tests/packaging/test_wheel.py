@@ -1,6 +1,7 @@
 """The built wheel, in an environment that has never seen this checkout."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,9 +40,14 @@ print(_native.isa())
 IMPORT_ALL = """
 import importlib, pkgutil, fullstride
 for module in pkgutil.walk_packages(fullstride.__path__, "fullstride."):
-    if module.name != "fullstride.__main__":
+    if module.name == "fullstride.__main__":
+        continue
+    try:
         importlib.import_module(module.name)
+    except ImportError as error:
+        print(module.name, "says", error)
 """
+MISSING = r"fullstride\.integrations\.(\w+) says fullstride\.integrations\.\1: expected .*; pip install .*"
 
 
 def run(*command, **environment):
@@ -129,8 +135,12 @@ def test_wheel_runs_its_kernels_in_a_clean_environment(wheel, clean_python):
 
 
 def test_every_module_imports_with_what_the_wheel_says_it_needs(wheel, clean_python):
+    """But those for other people's trainers, a file each, which name what they miss in one line."""
     install(clean_python, wheel)
-    run(clean_python, "-W", "error", "-c", IMPORT_ALL)
+    done = run(clean_python, "-W", "error", "-c", IMPORT_ALL)
+    files = sorted(file.stem for file in (ROOT / "src/fullstride/integrations").glob("[!_]*.py"))
+    said = [re.fullmatch(MISSING, line) for line in done.stdout.splitlines()]
+    assert [match and match[1] for match in said] == files, done.stdout
 
 
 def test_without_a_compiler_the_package_installs_and_says_once_that_it_uses_torch(sdist, clean_python, tmp_path):

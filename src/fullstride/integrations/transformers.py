@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..ops.grads import grad_norm
-from ..preparation import explain, is_prepared, prepare, restore
+from ..preparation import check_options, explain, is_prepared, prepare, restore
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -37,6 +37,7 @@ def prepare_trainer(trainer: Any, **options: Any) -> Any:
         raise ValueError("prepare_trainer: expected a Trainer that is not prepared yet, got one that is; use that one")
     if "clip" in options:
         raise ValueError("prepare_trainer: expected no clip, got one; set max_grad_norm in the TrainingArguments")
+    check_options(**options)
     mixed = trainer.accelerator.mixed_precision
     if mixed != "no":
         raise ValueError(
@@ -47,7 +48,7 @@ def prepare_trainer(trainer: Any, **options: Any) -> Any:
         raise ValueError("prepare_trainer: expected a Trainer without DeepSpeed and FSDP, which cut the weights up")
     kind = type(trainer)
     trainer.__class__ = type(kind.__name__, (FastTraining, kind), {"__module__": kind.__module__})
-    trainer._prepare_options, trainer._prepared = options, None
+    trainer._prepare_options, trainer._prepared, trainer._is_training = options, None, False
     return trainer
 
 
@@ -56,6 +57,7 @@ class FastTraining(Trainer):
 
     _prepare_options: dict[str, Any]
     _prepared: nn.Module | None
+    _is_training: bool
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
         is_own = self.optimizer is None
@@ -65,7 +67,7 @@ class FastTraining(Trainer):
             optimizer = optimizer.optimizer
         if is_own:  # one group is for what has no weight decay: a model without biases and norms has none of it
             optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
-        if self._prepared is not self.model:  # or auto_find_batch_size begins once more
+        if self._is_training and self._prepared is not self.model:  # or auto_find_batch_size begins once more
             clip = self.args.max_grad_norm if self.args.max_grad_norm > 0 else None
             _, optimizer = prepare(self.model, optimizer, clip=clip, **self._prepare_options)
             self._prepared = self.model
@@ -84,10 +86,11 @@ class FastTraining(Trainer):
             )
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
+        self._is_training = True
         try:
             return super().train(*args, **kwargs)
         finally:
-            model, self._prepared = self._prepared, None
+            model, self._prepared, self._is_training = self._prepared, None, False
             self.accelerator.__dict__.pop("clip_grad_norm_", None)
             if model is not None and is_prepared(model):
                 restore(model)

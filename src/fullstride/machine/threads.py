@@ -33,8 +33,7 @@ def set_threads(threads: int | None = None) -> Threads:
 
     The runtime of the process remembers what there was.
     """
-    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
-        raise ValueError(f"threads: expected a whole number from 1 on, or None for the usable cores; got {threads!r}")
+    check_threads(threads)
     count = torch.get_num_threads()
     was = f"{count} thread{'s' if count > 1 else ''}, denormals {'flushed' if flushes_denormals() else 'kept'}"
     runtime.current().change("threads", as_they_are, was)
@@ -42,6 +41,11 @@ def set_threads(threads: int | None = None) -> Threads:
     if count != torch.get_num_threads():
         torch.set_num_threads(count)
     return Threads(count, reason, _flush_denormals(True))
+
+
+def check_threads(threads: int | None) -> None:
+    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
+        raise ValueError(f"threads: expected a whole number from 1 on, or None for the usable cores; got {threads!r}")
 
 
 def as_they_are() -> Callable[[], None]:
