@@ -12,7 +12,7 @@ TOGETHER = {
     "accumulate": 3,
     "model": {"hidden": [16, 16, 16]},
     "optimizer": {"name": "lamb", "lookahead": True, "lookahead_k": 4, "state_precision": "bf16"},
-    "freeze": {"enabled": True, "patience": 2, "threshold": 0.99, "thaw_every": 7},
+    "freeze": {"enabled": True, "patience": 2, "min_active": 1, "threshold": 0.99, "thaw_every": 7},
 }
 
 

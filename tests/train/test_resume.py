@@ -22,7 +22,7 @@ VARIANTS = {
     "bf16": {"precision": "bf16", "optimizer": {"state_precision": "bf16"}},
     "fp16": {"precision": "fp16"},
     "activations in bf16": {"activations": "bf16", "model": {"hidden": [512, 512]}},  # large enough to be rounded
-    "freezing": {"freeze": {"enabled": True, "threshold": 10.0, "patience": 2}},
+    "freezing": {"freeze": {"enabled": True, "threshold": 10.0, "patience": 2, "min_active": 1}},
     "a step schedule": {"schedule": {"name": "step", "every": 3}},
     "saving in the background": {"checkpoints": {"background": True}},
     "epochs": {"epochs": 3.84, "evaluation": {"every": "1 epoch"}, "checkpoints": {"every": "0.5 epochs"}},
