@@ -206,6 +206,28 @@ def test_what_is_written_into_whole_weights_stays():
     assert step(model, optimizer, 5) < 3
 
 
+@pytest.mark.parametrize("end", [fullstride.restore, lambda model: model.float()], ids=["restore", "float"])
+def test_what_ends_the_split_inside_ends_it_for_good(end):
+    model, optimizer, exact = trained()
+    with fullstride.whole_weights(model):
+        end(model)
+    assert all(torch.equal(value, named(model)[name]) for name, value in exact.items())
+    step(model, optimizer, 5)  # in fp32
+    twin, twin_optimizer, _ = trained()
+    end(twin)
+    step(twin, twin_optimizer, 5)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_a_part_that_ends_its_split_inside_takes_the_tied_weight_along():
+    model, optimizer, exact = trained()
+    with fullstride.whole_weights(model):
+        model.head.float()
+    assert torch.equal(model.embed.weight, exact["embed.weight"])
+    assert model.conv.weight.dtype is torch.bfloat16
+    assert step(model, optimizer, 5) < 3
+
+
 def test_whole_weights_of_a_model_that_has_no_halves_are_its_own():
     model = nn.Linear(2, 2)
     before = model.weight.data_ptr()

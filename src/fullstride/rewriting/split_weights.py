@@ -105,12 +105,14 @@ class Apply:
 
     def __call__(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
         module = self.module
+        lows: dict[str, Tensor] = module.__dict__["_split_lo"]
         if any(_dtype_by(fn, dtype) is not dtype for dtype in (torch.float32, torch.bfloat16)):
             for _, parameter, lo in halves(module):
                 _merge(parameter, lo)
+            lows.clear()  # so that whole_weights() does not split again what is whole at the moment
         else:  # moves it, or shares its memory
             for name, _, lo in list(halves(module)):
-                module.__dict__["_split_lo"][name] = fn(lo)
+                lows[name] = fn(lo)
         return type(module)._apply(module, fn, *args, **kwargs)
 
 
@@ -166,6 +168,12 @@ def halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
         hi = module._parameters.get(name)
         if hi is not None and hi.dtype is torch.bfloat16 and hi.shape == lo.shape:
             yield name, hi, lo
+
+
+def lower_half(module: nn.Module, name: str) -> Tensor | None:
+    """That of halves(), also while the parameter is whole (whole_weights.py)."""
+    lo: Tensor | None = module.__dict__.get("_split_lo", {}).get(name)
+    return lo
 
 
 def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
