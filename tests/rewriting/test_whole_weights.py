@@ -125,6 +125,35 @@ def test_float_before_the_step_takes_the_gradients_along():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
 
 
+def test_a_model_that_is_emptied_and_loaded_steps_as_before():
+    model, optimizer, _ = trained()
+    twin, twin_optimizer, _ = trained()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.to_empty(device="cpu")
+    model.load_state_dict(state)
+    for m, each in ((model, optimizer), (twin, twin_optimizer)):
+        step(m, each, 5)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+    assert model.head._split_lo["weight"] is model.embed._split_lo["weight"]
+    assert model.head._split_lo["weight"] is optimizer.state[model.head.weight]["weight_lo"]
+
+
+def test_another_order_in_memory_is_that_of_whole_weights():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
+    stock = copy.deepcopy(model)
+    model, optimizer = fullstride.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), precision="bf16")
+    model.to(memory_format=torch.channels_last)
+    assert torch.equal(model[0].weight, stock[0].weight)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[2].weight.dtype is torch.bfloat16
+    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    optimizer.step()
+    moved = (model[0].weight - stock[0].weight).abs()
+    assert 0 < moved.min() and moved.max() < 1.1e-3  # AdamW's first step: lr each
+    fullstride.restore(model)
+
+
 def average(weights: list[dict]) -> dict:
     """By hand, over exact weights: the first, then 0.9 of what there is and 0.1 of the next."""
     result = {name: value.clone() for name, value in weights[0].items()}

@@ -95,7 +95,9 @@ def _without_halves(pairs: list[tuple[nn.Parameter, Tensor]]) -> dict[str, Tenso
 
 
 class Apply:
-    """module._apply, which is behind float(), to(), double(), half() and others: a new dtype is that of whole weights.
+    """module._apply, which is behind float(), to(), double(), half() and others.
+
+    A new dtype is that of whole weights, and so is a new order in memory, which halves do not have.
 
     An object of a class at module level, like PreparedForward.
     """
@@ -111,8 +113,15 @@ class Apply:
                 _merge(parameter, lo)
             lows.clear()  # so that whole_weights() does not split again what is whole at the moment
         else:  # moves it, or shares its memory
-            for name, _, lo in list(halves(module)):
-                lows[name] = fn(lo)
+            for name, parameter, lo in list(halves(module)):
+                if not fn(torch.zeros((2,) * lo.dim(), dtype=lo.dtype)).is_contiguous():  # channels_last
+                    _merge(parameter, lo)
+                    continue
+                moved = fn(lo)
+                if moved.device == lo.device:
+                    lo.copy_(moved)  # the optimizer and tied modules have it, too
+                else:
+                    lows[name] = moved
         return type(module)._apply(module, fn, *args, **kwargs)
 
 
