@@ -119,11 +119,12 @@ def prepare(
     skip_nonfinite: a step with NaN or infinity in a gradient is skipped and counted: with None where clip or a loss
         scale reads the gradients anyway, with True always, at the price of that read; torch never does.
     overlap_weight_grads: computes weight gradients beside input gradients where that was measured to pay.
-    loss_scaler: in fp16, instead of one that starts at 1024, doubles after 2000 good steps and halves on overflow.
+    loss_scaler: in fp16, instead of one that starts at 1024, doubles after 2000 good steps and halves on overflow;
+        what "auto" takes instead of fp16 needs none.
     threads: instead of the number of usable cores.
     without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
     """
-    inner = _check(model, optimizer, precision, state_precision, activations, clip)
+    inner = _check(model, optimizer, precision, state_precision, activations, clip, loss_scaler)
     left_out = rewriting.wished(without)
     with runtime.lock():
         process, fast_optimizer = runtime.start(), None
@@ -232,6 +233,7 @@ def _check(
     state_precision: str | None,
     activations: str,
     clip: float | None,
+    loss_scaler: LossScaler | None,
 ) -> nn.Module:
     """Everything that can be wrong with the call, before anything is changed. Returns the model to work on."""
     if not isinstance(model, nn.Module):
@@ -246,6 +248,13 @@ def _check(
         raise ValueError(f"prepare: expected activations to be one of {', '.join(ACTIVATIONS)}, got {activations!r}")
     if clip is not None and not clip > 0:
         raise ValueError(f"prepare: expected clip to be a norm above 0 or None, got {clip}")
+    if loss_scaler is not None and not isinstance(loss_scaler, LossScaler):
+        raise TypeError(
+            f"prepare: expected loss_scaler to be a fullstride.optim.LossScaler, got {type(loss_scaler).__name__};"
+            " LossScaler(512) starts at that scale"
+        )
+    if loss_scaler is not None and precision not in ("auto", "fp16"):
+        raise ValueError(f"prepare: expected loss_scaler with fp16 only, got it with {precision}; leave it out")
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"prepare: expected a torch.optim.Optimizer, got {type(optimizer).__name__}")
     inner = _unwrap(model)
