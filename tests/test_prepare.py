@@ -183,7 +183,7 @@ def no_parameters_in_a_group() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def half_frozen() -> nn.Module:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    freezer = DynamicFreezer(model, threshold=1e9, patience=1, criterion="settled")
+    freezer = DynamicFreezer(model, threshold=1e9, patience=1, criterion="settled", min_active=1)
     for _ in range(3):
         model(torch.randn(2, 3)).sum().backward()
         freezer.step()
