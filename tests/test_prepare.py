@@ -11,6 +11,7 @@ from torch import nn
 
 import fullstride
 from fullstride.optim.freezing import DynamicFreezer
+from fullstride.optim.scaling import LossScaler
 
 from .language_model import PRECISIONS, batch, make, train
 
@@ -53,6 +54,14 @@ def test_outputs_are_fp32_in_every_precision():
     for precision in PRECISIONS:
         model, _ = fullstride.prepare(*make(), precision=precision)
         assert model(batch(0)).dtype == torch.float32
+
+
+def test_the_loss_scale_is_the_users():
+    scaler = LossScaler(64.0, growth_interval=3, growth=4.0)
+    model, optimizer = fullstride.prepare(*make(), precision="fp16", loss_scaler=scaler)
+    train(model, optimizer, range(4))
+    assert optimizer.scaler is scaler
+    assert (scaler.scale, scaler.good_steps) == (256.0, 1)
 
 
 def test_clip_inside_the_step_equals_clip_grad_norm_outside():
@@ -185,6 +194,10 @@ def half_frozen() -> nn.Module:
 BAD: dict[str, tuple[Any, ...]] = {
     "no module": (lambda: ("model", None), {}, TypeError, "expected a torch.nn.Module, got str"),
     "no optimizer": (lambda: (make()[0], 3), {}, TypeError, "expected a torch.optim.Optimizer, got int"),
+    "no scaler": (make, {"loss_scaler": 512}, TypeError, "expected loss_scaler to be a fullstride.optim.LossScaler"),
+    "nothing to scale": (
+        make, {"loss_scaler": LossScaler(), "precision": "bf16"}, ValueError, "with fp16 only, got it with bf16",
+    ),
     "another model's optimizer": (lambda: (make()[0], make()[1]), {}, ValueError, "not the model's"),
     "prepared twice": (lambda: (prepared(), None), {}, ValueError, "prepared already"),
     "a prepared part": (lambda: (nn.Sequential(prepared()), None), {}, ValueError, "its part '0' is prepared already"),

@@ -121,13 +121,14 @@ def prepare(
     skip_nonfinite: a step with NaN or infinity in a gradient is skipped and counted: with None where clip or a loss
         scale reads the gradients anyway, with True always, at the price of that read; torch never does.
     overlap_weight_grads: computes weight gradients beside input gradients where that was measured to pay.
-    loss_scaler: in fp16, instead of one that starts at 1024, doubles after 2000 good steps and halves on overflow.
+    loss_scaler: in fp16, instead of one that starts at 1024, doubles after 2000 good steps and halves on overflow;
+        what "auto" takes instead of fp16 needs none.
     threads: instead of the number of usable cores.
     without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
     """
     check_options(
         precision=precision, state_precision=state_precision, activations=activations, clip=clip, threads=threads,
-        without=without,
+        without=without, loss_scaler=loss_scaler,
     )  # fmt: skip
     inner, left_out = _check(model, optimizer, precision, state_precision, clip), rewriting.wished(without)
     with runtime.lock():
@@ -202,6 +203,15 @@ def check_options(**options: Any) -> None:
             raise ValueError(f"prepare: expected {name} to be one of {', '.join(values)}, got {given[name]!r}")
     if given["clip"] is not None and not given["clip"] > 0:
         raise ValueError(f"prepare: expected clip to be a norm above 0 or None, got {given['clip']}")
+    scaler = given["loss_scaler"]
+    if scaler is not None and not isinstance(scaler, LossScaler):
+        raise TypeError(
+            f"prepare: expected loss_scaler to be a fullstride.optim.LossScaler, got {type(scaler).__name__};"
+            " LossScaler(512) starts at that scale"
+        )
+    precision = given["precision"]
+    if scaler is not None and precision not in ("auto", "fp16"):
+        raise ValueError(f"prepare: expected loss_scaler with fp16 only, got it with {precision}; leave it out")
     threads.check_threads(given["threads"])
     rewriting.wished(given["without"])
 

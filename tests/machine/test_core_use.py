@@ -1,10 +1,12 @@
 import os
 import sys
-import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from fullstride.machine.core_use import CoreUse
+from fullstride.machine import core_use
+from fullstride.machine.core_use import CoreUse, _living_children, _ticks
 
 from .machines import write
 
@@ -51,13 +53,44 @@ def test_a_system_that_does_not_tell_has_the_process_alone(tmp_path):
     assert use.own >= 0
 
 
+TICKS = os.sysconf("SC_CLK_TCK")
+CHILD = "{0} (a (bad) name) S 1 1 1 0 -1 0 0 0 0 0 {1} {2} 0 0 20 0 1 0 5 0 0\n"
+
+
+def children(*pids):
+    return {"proc/self/task/10/children": " ".join(map(str, pids)) + " ", "proc/self/task/11/children": ""}
+
+
+def child(pid, user, system):
+    return {f"proc/{pid}/stat": CHILD.format(pid, user, system)}
+
+
+def test_its_own_time_is_that_of_the_process_and_of_children_that_live_and_are_gone(machine, monkeypatch):
+    process, gone, wall = iter((1.0, 1.5)), iter((0.0, 0.25)), iter((100.0, 102.0))
+    clocks = SimpleNamespace(process_time=lambda: next(process), perf_counter=lambda: next(wall))
+    monkeypatch.setattr(core_use, "time", clocks)
+    monkeypatch.setattr(os, "times", lambda: os.times_result((9.0, 9.0, next(gone), 0.0, 9.0)))
+    write(machine, children(21) | child(21, 0, 0))
+    use = CoreUse(machine)
+    write(machine, {"proc/stat": STAT.format(200, 100, 200, 0)} | child(21, 2 * TICKS, TICKS))
+    assert use.read().own == (0.5 + 0.25 + 3.0) / 2.0
+
+
+def test_children_that_live_are_those_of_every_thread(tmp_path):
+    write(tmp_path, children(21, 22) | child(21, TICKS, 0) | child(22, 0, 2 * TICKS))
+    write(tmp_path, {"proc/self/task/11/children": "23"} | child(23, 4 * TICKS, 0))
+    assert _living_children(tmp_path) == 7.0
+
+
+def test_a_child_that_has_just_ended_counts_for_nothing(tmp_path):
+    write(tmp_path, children(21) | {"proc/self/task/11/children": "23"} | child(23, TICKS, 0))
+    assert _living_children(tmp_path) == 1.0
+
+
+def test_without_proc_there_are_no_children(tmp_path):
+    assert _living_children(tmp_path) == 0.0
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_process_that_computes_is_seen():
-    use = CoreUse()
-    began = time.process_time()
-    while time.process_time() - began < 0.3:
-        pass
-    found = use.read()
-    assert found.cores.keys() == os.sched_getaffinity(0)
-    assert max(found.cores.values()) > 0
-    assert 0 < found.own <= len(found.cores) + 0.5
+def test_this_machine_is_read():
+    assert _ticks(Path("/")).keys() == os.sched_getaffinity(0)

@@ -23,6 +23,15 @@ def test_the_scale_doubles_after_enough_good_steps_and_halves_on_overflow():
     assert scaler.scale == 1024.0
 
 
+def test_growth_and_backoff_are_those_that_were_given():
+    scaler = LossScaler(64.0, growth_interval=2, growth=3.0, backoff=0.125)
+    scales = []
+    for finite in (True, True, False, True, True):
+        scaler.update(finite)
+        scales.append(scaler.scale)
+    assert scales == [64.0, 192.0, 24.0, 24.0, 72.0]
+
+
 def test_an_overflow_begins_the_count_anew():
     scaler = LossScaler(growth_interval=3)
     for finite in (True, True, False, True, True):
@@ -123,6 +132,19 @@ def test_the_scaler_is_saved_with_the_optimizer():
     assert (other.scaler.scale, other.scaler.good_steps) == (64.0, 17)
 
 
+def test_growth_and_backoff_are_saved_with_the_scale():
+    scaler, other = LossScaler(64.0, growth_interval=1, growth=3.0, backoff=0.125), LossScaler()
+    other.load_state_dict(scaler.state_dict())
+    other.update(True)
+    assert other.scale == 192.0
+    other.update(False)
+    assert other.scale == 24.0
+
+
 def test_bad_scales_are_told():
     with pytest.raises(ValueError, match="expected a scale from 1"):
         LossScaler(0.5)
+    with pytest.raises(ValueError, match=r"and backoff between 0 and 1, got 0\.5 and 0\.5"):
+        LossScaler(growth=0.5)
+    with pytest.raises(ValueError, match=r"and backoff between 0 and 1, got 2\.0 and 1\.5"):
+        LossScaler(backoff=1.5)

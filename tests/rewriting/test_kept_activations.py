@@ -1,6 +1,7 @@
 """What forward keeps in bf16, and what it must not."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.checkpoint import checkpoint
 
 import fullstride
+from fullstride.ops import vector_math
 from fullstride.rewriting import kept_activations
 from fullstride.rewriting.kept_activations import kept_as_bf16
 from tests.language_model import make
@@ -115,6 +117,68 @@ def test_a_loss_inside_of_the_model_compares_exact_numbers():
         loss = F.mse_loss(prediction * 1.0, target, reduction="sum")
     loss.backward()
     torch.testing.assert_close(prediction.grad, 2 * (prediction.detach() - target), rtol=1e-6, atol=0)
+
+
+def gradient(function, x, keeps=kept_as_bf16):
+    leaf = x.clone().requires_grad_()
+    with keeps():
+        y = function(leaf * 1.0)
+    y.sum().backward()
+    return leaf.grad
+
+
+BELOW_ONE = torch.linspace(-0.9999, 0.9999, 64 * 96).view(64, 96)
+POSITIVE = torch.linspace(1e-3, 50, 64 * 96).view(64, 96)
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        pytest.param(lambda x: torch.sin(30 * x), BELOW_ONE, id="sin(30 x)"),
+        pytest.param(lambda x: (300 * x).sin(), BELOW_ONE, id="sin(300 x)"),
+        pytest.param(lambda x: (300 * x).cos_(), BELOW_ONE, id="cos in place"),
+        pytest.param(lambda x: vector_math.sin(300 * x), BELOW_ONE, id="our sin"),
+        pytest.param(lambda x: vector_math.cos(300 * x), BELOW_ONE, id="our cos"),
+        pytest.param(lambda x: torch.cosh(50 * x), BELOW_ONE, id="cosh"),
+        pytest.param(torch.asin, BELOW_ONE, id="asin"),
+        pytest.param(torch.arccos, BELOW_ONE, id="arccos"),
+        pytest.param(torch.atanh, BELOW_ONE, id="atanh"),
+        pytest.param(lambda x: torch.acosh(1 + x), POSITIVE, id="acosh"),
+        pytest.param(torch.special.erfinv, BELOW_ONE, id="erfinv"),
+        pytest.param(lambda x: torch.logit(x / 51), POSITIVE, id="logit"),
+        pytest.param(torch.log1p, BELOW_ONE, id="log1p"),
+        pytest.param(lambda x: torch.expm1(-x), POSITIVE, id="expm1"),
+        pytest.param(torch.lgamma, POSITIVE, id="lgamma"),
+        pytest.param(lambda x: torch.logsumexp(x + 100, -1), BELOW_ONE, id="logsumexp"),
+        pytest.param(lambda x: torch.logaddexp(x + 100, 2 * x + 100), BELOW_ONE, id="logaddexp"),
+        pytest.param(lambda x: torch.cdist(x + 10, 1.001 * x + 10), BELOW_ONE, id="cdist"),
+        pytest.param(lambda x: torch.linalg.inv(x[:, :64] + torch.eye(64)), BELOW_ONE, id="inv"),
+        pytest.param(lambda x: x**-3, POSITIVE, id="x^-3"),
+        pytest.param(lambda x: torch.pow(x, exponent=8), BELOW_ONE, id="x^8"),
+        pytest.param(lambda x: torch.pow(x, torch.tensor(7.5)), POSITIVE, id="x^tensor"),
+    ],
+)
+def test_functions_that_amplify_a_rounding_keep_exact_numbers(function, x):
+    assert torch.equal(gradient(function, x), gradient(function, x, nullcontext))
+
+
+def test_the_logarithm_of_one_less_an_exponential_is_finite():
+    found = gradient(lambda z: torch.log1p(-torch.exp(-z)), POSITIVE)
+    torch.testing.assert_close(found, 1 / torch.expm1(POSITIVE.double()).float(), rtol=2**-7, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "roundings"),
+    [
+        (torch.log, 1), (torch.exp, 1), (torch.sqrt, 1), (torch.square, 1), (torch.reciprocal, 2), (torch.atan, 2),
+        (torch.tan, 2), (lambda x: 1.5 / x, 2), (lambda x: x**3, 2), (torch.rsqrt, 3), (lambda x: x**-2, 3),
+        (lambda x: x**4, 3),
+    ],
+)  # fmt: skip
+def test_other_derivatives_are_off_by_a_few_roundings(function, roundings):
+    exact = gradient(function, POSITIVE, nullcontext)
+    worst = ((gradient(function, POSITIVE) - exact) / exact).abs().max()
+    assert 2**-10 < worst < 1.02 * roundings * 2**-8  # 2 %: the square of a rounding, and fp32's own
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

@@ -125,6 +125,36 @@ def test_float_before_the_step_takes_the_gradients_along():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
 
 
+def test_a_model_that_is_emptied_and_loaded_steps_as_before():
+    model, optimizer, _ = trained()
+    twin, twin_optimizer, _ = trained()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    model.to_empty(device="cpu")
+    model.load_state_dict(state)
+    for m, each in ((model, optimizer), (twin, twin_optimizer)):
+        step(m, each, 5)
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), twin.state_dict().values(), strict=True))
+    assert model.head._split_lo["weight"] is model.embed._split_lo["weight"]
+    assert model.head._split_lo["weight"] is optimizer.state[model.head.weight]["weight_lo"]
+
+
+def test_another_order_in_memory_is_that_of_whole_weights():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
+    stock = copy.deepcopy(model)
+    model, optimizer = fullstride.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3), precision="bf16")
+    model.to(memory_format=torch.channels_last)
+    assert torch.equal(model[0].weight, stock[0].weight)
+    assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert model[2].weight.dtype is torch.bfloat16
+    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    optimizer.step()
+    moved = (model[0].weight - stock[0].weight).abs()
+    assert moved.min() > 0
+    assert moved.max() < 1.1e-3  # AdamW's first step: lr each
+    fullstride.restore(model)
+
+
 def average(weights: list[dict]) -> dict:
     """By hand, over exact weights: the first, then 0.9 of what there is and 0.1 of the next."""
     result = {name: value.clone() for name, value in weights[0].items()}
@@ -203,6 +233,28 @@ def test_what_is_written_into_whole_weights_stays():
             p.mul_(1.001)
     assert model.head.weight.dtype is torch.bfloat16
     assert all(torch.equal(value * 1.001, model.state_dict()[name]) for name, value in exact.items())
+    assert step(model, optimizer, 5) < 3
+
+
+@pytest.mark.parametrize("end", [fullstride.restore, lambda model: model.float()], ids=["restore", "float"])
+def test_what_ends_the_split_inside_ends_it_for_good(end):
+    model, optimizer, exact = trained()
+    with fullstride.whole_weights(model):
+        end(model)
+    assert all(torch.equal(value, named(model)[name]) for name, value in exact.items())
+    step(model, optimizer, 5)  # in fp32
+    twin, twin_optimizer, _ = trained()
+    end(twin)
+    step(twin, twin_optimizer, 5)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_a_part_that_ends_its_split_inside_takes_the_tied_weight_along():
+    model, optimizer, exact = trained()
+    with fullstride.whole_weights(model):
+        model.head.float()
+    assert torch.equal(model.embed.weight, exact["embed.weight"])
+    assert model.conv.weight.dtype is torch.bfloat16
     assert step(model, optimizer, 5) < 3
 
 

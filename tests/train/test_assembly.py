@@ -52,9 +52,14 @@ def test_steps_that_do_not_fit_into_the_run_are_one_line(changes, message):
 
 
 def test_the_loss_scale_is_the_configs():
-    scaler = build_scaler(small(loss_scale={"start": 8, "growth": 4, "interval": 2, "backoff": 0.25}))
+    scaler = build_scaler(small(loss_scale={"start": 8, "growth": 4, "interval": 2, "backoff": 0.25}), "fp16")
     scaler.update(True)
     scaler.update(True)
     assert scaler.scale == 32
     scaler.update(False)
     assert scaler.scale == 8
+
+
+def test_there_is_no_loss_scale_where_nothing_is_scaled():
+    assert build_scaler(small(), "fp32") is None
+    assert build_scaler(small(), "bf16") is None

@@ -53,6 +53,13 @@ def test_the_same_config_gives_the_same_bits(tmp_path):
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
+def test_a_run_in_fp16_scales_as_its_config_says(tmp_path):
+    config = small(precision="fp16", loss_scale={"start": 8, "growth": 4, "interval": 5})
+    trainer = Trainer(config, tmp_path / "run")
+    trainer.fit()
+    assert (trainer.optimizer.scaler.scale, trainer.optimizer.scaler.good_steps) == (128.0, 2)  # of 12 steps
+
+
 def test_another_seed_gives_other_losses(tmp_path):
     train(tmp_path / "a", small())
     train(tmp_path / "b", small(seed=1))

@@ -1,4 +1,4 @@
-"""How much memory malloc has handed out, to the byte, and cheaply: 1.5 microseconds on an AMD EPYC.
+"""How much memory malloc has handed out, to the byte.
 
 What the process holds (memory.resident_bytes) does not tell: a heap that is kept stays resident after it was freed.
 """
@@ -6,6 +6,8 @@ What the process holds (memory.resident_bytes) does not tell: a heap that is kep
 import ctypes
 import functools
 from collections.abc import Callable
+
+from . import memory
 
 _FIELDS = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
@@ -27,8 +29,6 @@ def in_use() -> int | None:
 
 @functools.cache
 def _mallinfo2() -> Callable[[], _Mallinfo2] | None:
-    from . import memory
-
     if not memory.allocator().startswith("glibc"):
         return None
     function = getattr(ctypes.CDLL(None), "mallinfo2", None)

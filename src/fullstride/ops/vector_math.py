@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from .. import _native
 from ._tensors import is_dense, kernel_dtype, needs_grad, takes_kernel
@@ -89,6 +90,14 @@ def _apply(x: Tensor, name: str) -> Tensor:
     return _forward(x, name)
 
 
+def _seen(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """By a TorchFunctionMode, as torch's own are: rewriting/kept_activations.py must not round what these keep."""
+    if has_torch_function_unary(x):
+        y: Tensor = handle_torch_function(function, (x,), x)
+        return y
+    return _apply(x, function.__name__)
+
+
 def exp(x: Tensor) -> Tensor:
     return _apply(x, "exp")
 
@@ -117,11 +126,11 @@ def sigmoid(x: Tensor) -> Tensor:
 
 
 def sin(x: Tensor) -> Tensor:
-    return _apply(x, "sin")
+    return _seen(sin, x)
 
 
 def cos(x: Tensor) -> Tensor:
-    return _apply(x, "cos")
+    return _seen(cos, x)
 
 
 def erf(x: Tensor) -> Tensor:

@@ -19,7 +19,10 @@ MAX_SCALE = 2.0**32  # gradients of 2^-32 are in reach of fp32, where a larger s
 
 
 class LossScaler:
-    """The scale: doubled after 2000 good steps in a row, halved when a gradient was not finite, never below 1."""
+    """The scale: grows after good steps in a row, shrinks when a gradient was not finite, never below 1.
+
+    By default it is doubled after 2000 steps, and halved.
+    """
 
     def __init__(
         self, scale: float = 1024.0, growth_interval: int = 2000, growth: float = 2.0, backoff: float = 0.5

@@ -1,13 +1,17 @@
 """What forward keeps for backward, in bf16: prepare(activations="bf16"). Products and weights stay fp32.
 
 Rounded is what carries a gradient: fp32 tensors in the graph, of MIN_ELEMENTS or more. An element is off by at most
-2^-9 of itself; zero stays zero, and no sign changes. Kept as it is:
+2^-8 of itself; zero stays zero, and no sign changes. Kept as it is:
 
 - what carries none: statistics of norms and attention, masks, tables, integers, the model's input;
 - parameters and views of them, which live anyway;
 - tensors of one dimension and one number a row, [..., 1]: statistics that a model computes itself;
 - results whose derivative subtracts them from one or takes their exponential (EXACT): no share bounds the error there;
+- what a function keeps whose derivative can be off by any multiple of a rounding (AMPLIFYING), such as sin(300 x);
 - what a loss inside of the model compares (LOSSES): the difference may be smaller than the rounding.
+
+Derivatives of other functions are off by a few roundings: that of log by one, 1/x by two, rsqrt by three, of pow by
+its exponent less one, which is three at most (_is_steep). Norms and x.var() subtract the mean: times mean / deviation.
 
 A tensor that several nodes keep, be it as views, is rounded once. Memory that the graph holds exactly anyway is not
 copied; of a small part of an activation the part alone is held. A copy has the values of its moment: later writes in
@@ -28,6 +32,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 
+from ..ops import vector_math
 from ..ops._tensors import is_dense
 from ..ops.convert import to_bf16, to_float
 
@@ -42,6 +47,26 @@ LOSSES: frozenset[Any] = frozenset({
     F.gaussian_nll_loss, F.binary_cross_entropy_with_logits, F.cosine_embedding_loss, F.triplet_margin_loss,
     F.margin_ranking_loss, F.nll_loss, F.cross_entropy, F.ctc_loss,
 })  # fmt: skip
+_STEEP = (
+    "sin", "cos", "sinc", "sinh", "cosh", "asin", "arcsin", "acos", "arccos", "atanh", "arctanh", "acosh", "arccosh",
+    "log1p", "expm1", "logit", "erfinv", "erfcx", "ndtri", "log_ndtr", "entr", "xlogy", "xlog1py",
+    "i0", "i0e", "i1", "i1e", "lgamma", "gammaln", "digamma", "psi", "polygamma", "mvlgamma", "multigammaln",
+    "logsumexp", "logcumsumexp", "logaddexp", "logaddexp2", "dist", "cdist",
+    "inv", "inverse", "pinv", "pinverse", "det", "logdet", "slogdet", "cholesky", "cholesky_solve", "qr", "svd", "eig",
+    "eigh", "eigvals", "eigvalsh", "solve", "solve_triangular", "lstsq", "lu", "lu_solve", "matrix_exp",
+)  # fmt: skip
+
+
+def _named(*names: str) -> frozenset[Any]:
+    """Functions of torch and methods of tensors, in place too."""
+    places = (torch, Tensor, torch.special, torch.linalg)
+    found = {getattr(place, name + end, None) for place in places for name in names for end in ("", "_")}
+    return frozenset(found - {None})
+
+
+AMPLIFYING = _named(*_STEEP) | {vector_math.sin, vector_math.cos}
+"""Their derivatives have poles, waves or tails in what they keep, or subtract it."""
+_POWERS = _named("pow", "float_power", "__pow__", "__ipow__")
 
 _Hooks = tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]
 _autograd: Any = torch._C._autograd
@@ -54,12 +79,12 @@ def kept_as_bf16() -> Iterator[None]:
         yield
         return
     keeper = _Keeper(_autograd._top_saved_tensors_default_hooks(True))
-    with _Losses(keeper), torch.autograd.graph.saved_tensors_hooks(keeper.pack, _unpack):
+    with _Watch(keeper), torch.autograd.graph.saved_tensors_hooks(keeper.pack, _unpack):
         yield
 
 
-class _Losses(TorchFunctionMode):
-    """While a loss is computed, the keeper rounds nothing."""
+class _Watch(TorchFunctionMode):
+    """While a loss or a function that amplifies is computed, the keeper rounds nothing."""
 
     def __init__(self, keeper: "_Keeper") -> None:
         super().__init__()
@@ -68,13 +93,18 @@ class _Losses(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func not in LOSSES:
-            return func(*args, **(kwargs or {}))
-        self._keeper.in_loss = True
+        kwargs = kwargs or {}
+        if func not in LOSSES and func not in AMPLIFYING and not (func in _POWERS and _is_steep(*args[1:2], **kwargs)):
+            return func(*args, **kwargs)
+        self._keeper.is_exact = True
         try:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         finally:
-            self._keeper.in_loss = False
+            self._keeper.is_exact = False
+
+
+def _is_steep(exponent: Any = None, **_: Any) -> bool:
+    return not isinstance(exponent, (int, float)) or not -2 <= exponent <= 4
 
 
 class _Keeper:
@@ -84,7 +114,7 @@ class _Keeper:
     """
 
     def __init__(self, outer: _Hooks | None) -> None:
-        self.in_loss = False
+        self.is_exact = False
         self._outer = outer
         self._rounded: dict[Any, weakref.ref[Tensor]] = {}  # by memory and version; the graph holds them
         self._exact: set[int] = set()  # storages that the graph holds as they are
@@ -96,7 +126,7 @@ class _Keeper:
                 return self._as_it_is(x)
             storage = StorageWeakRef(x.untyped_storage())
             address = self._storages.setdefault(storage.cdata, storage).cdata
-            if not self.in_loss and address not in self._exact and _is_rounded(x):
+            if not self.is_exact and address not in self._exact and _is_rounded(x):
                 return self._as_bf16(x, address)
             if _is_part(x) and address not in self._exact:  # which would hold all of a tensor that may be rounded
                 return self._as_it_is(x.detach().clone())

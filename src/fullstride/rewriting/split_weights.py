@@ -95,7 +95,9 @@ def _without_halves(pairs: list[tuple[nn.Parameter, Tensor]]) -> dict[str, Tenso
 
 
 class Apply:
-    """module._apply, which is behind float(), to(), double(), half() and others: a new dtype is that of whole weights.
+    """module._apply, which is behind float(), to(), double(), half() and others.
+
+    A new dtype is that of whole weights, and so is a new order in memory, which halves do not have.
 
     An object of a class at module level, like PreparedForward.
     """
@@ -105,12 +107,21 @@ class Apply:
 
     def __call__(self, fn: Callable[[Tensor], Tensor], *args: Any, **kwargs: Any) -> nn.Module:
         module = self.module
+        lows: dict[str, Tensor] = module.__dict__["_split_lo"]
         if any(_dtype_by(fn, dtype) is not dtype for dtype in (torch.float32, torch.bfloat16)):
             for _, parameter, lo in halves(module):
                 _merge(parameter, lo)
+            lows.clear()  # so that whole_weights() does not split again what is whole at the moment
         else:  # moves it, or shares its memory
-            for name, _, lo in list(halves(module)):
-                module.__dict__["_split_lo"][name] = fn(lo)
+            for name, parameter, lo in list(halves(module)):
+                if not fn(torch.zeros((2,) * lo.dim(), dtype=lo.dtype)).is_contiguous():  # channels_last
+                    _merge(parameter, lo)
+                    continue
+                moved = fn(lo)
+                if moved.device == lo.device:
+                    lo.copy_(moved)  # the optimizer and tied modules have it, too
+                else:
+                    lows[name] = moved
         return type(module)._apply(module, fn, *args, **kwargs)
 
 
@@ -166,6 +177,12 @@ def halves(module: nn.Module) -> Iterator[tuple[str, nn.Parameter, Tensor]]:
         hi = module._parameters.get(name)
         if hi is not None and hi.dtype is torch.bfloat16 and hi.shape == lo.shape:
             yield name, hi, lo
+
+
+def lower_half(module: nn.Module, name: str) -> Tensor | None:
+    """That of halves(), also while the parameter is whole (whole_weights.py)."""
+    lo: Tensor | None = module.__dict__.get("_split_lo", {}).get(name)
+    return lo
 
 
 def _load(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:

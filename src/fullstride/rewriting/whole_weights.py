@@ -14,29 +14,32 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from ..ops.convert import merge, split
-from .split_weights import halves
+from .split_weights import halves, lower_half
 
 
 @contextmanager
 def whole_weights(model: nn.Module) -> Iterator[None]:
     """While it lasts the parameters are fp32; what is written into them stays. Any model can be given.
 
-    Takes 4 bytes a parameter more meanwhile. Not for steps of the optimizer, which needs the halves.
+    Takes 4 bytes a parameter more meanwhile. Not for steps of the optimizer, which needs the halves. What ends the
+    split meanwhile, restore() or a new dtype, ends it for good.
     """
-    kept: dict[nn.Parameter, tuple[Tensor, Tensor]] = {}
-    for module in model.modules():
-        for _, parameter, lo in halves(module):
-            kept[parameter] = parameter.data, lo
-            parameter.data = merge(parameter.data, lo)
+    places = [(module, *half) for module in model.modules() for half in halves(module)]
+    kept = {parameter: (parameter.data, lo) for _, _, parameter, lo in places}
+    for parameter, (hi, lo) in kept.items():
+        parameter.data = merge(hi, lo)
     try:
         yield
     finally:
+        ended = {parameter for module, name, parameter, lo in places if lower_half(module, name) is not lo}
         for parameter, (hi, lo) in kept.items():
-            if parameter.dtype is torch.float32 and parameter.shape == hi.shape:  # or the user made it another
+            if parameter in ended:
+                lo.resize_(0)  # the optimizer sees that it is no half of anything now
+            elif parameter.dtype is torch.float32 and parameter.shape == hi.shape:  # or the user made it another
                 new_hi, new_lo = split(parameter.data)
                 lo.copy_(new_lo)
                 parameter.data = hi.copy_(new_hi)  # where the optimizer knows it

@@ -52,7 +52,10 @@ def build_schedule(config: Config, length: Length) -> Schedule:
     return WarmupStableDecay(lr, warmup, steps, decay, wish.floor)
 
 
-def build_scaler(config: Config) -> LossScaler:
+def build_scaler(config: Config, precision: str) -> LossScaler | None:
+    """None where nothing is scaled. "auto" may come to fp16, if the environment says so."""
+    if precision not in ("auto", "fp16"):
+        return None
     wish = config.loss_scale
     return LossScaler(wish.start, wish.interval, wish.growth, wish.backoff)
 

@@ -214,7 +214,7 @@ class Trainer:
         self.model, self.optimizer = prepare(
             model, optimizer, precision=precision, activations=config.activations, clip=config.clip,
             skip_nonfinite=True, threads=config.threads,
-            overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config),
+            overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config, precision),
         )  # fmt: skip
         self.model.train()
         self.freezer = assembly.build_freezer(config, self.model)
