@@ -150,7 +150,7 @@ class Trainer:
         self._is_half = True
         with self.clock("forward"), self.recorder.memory.forward(self.state.step, self.state.micro):
             loss = self.task.loss(self.model, batch)
-        with self.clock("backward"), self.recorder.memory.backward():
+        with self.clock("backward"), self.recorder.memory.backward(loss):
             (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
         self.state.micro_losses.append(loss.item())
         self.state.micro += 1
