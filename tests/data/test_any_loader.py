@@ -1,6 +1,7 @@
 """Batches of other people's loaders: in every way of stopping and going on, the same ones."""
 
 import random
+import signal
 
 import numpy as np
 import pytest
@@ -136,11 +137,22 @@ def test_other_batches_than_before_are_told(caplog):
     assert "not bit for bit the run as it was: the loader gives other batches than before the stop" in caplog.text
 
 
-def test_fewer_batches_than_before_are_one_line():
-    before = AnyLoader([torch.zeros(2)] * 5)
+FEWER = {
+    "a list": lambda count: [torch.zeros(2)] * count,
+    "a DataLoader": lambda count: DataLoader(torch.zeros(2 * count, 3), 2),  # whose batches are skipped
+    "with workers": lambda count: DataLoader(torch.zeros(2 * count, 3), 2, num_workers=1),
+}
+
+
+@pytest.mark.parametrize("name", FEWER)
+def test_fewer_batches_than_before_are_one_line(name):
+    before = AnyLoader(FEWER["a list"](5))
     take(before, 4)
+    list(FEWER["with workers"](1))  # torch puts its handler in place once
+    for_children = signal.getsignal(signal.SIGCHLD)
     with pytest.raises(ValueError, match=r"^train_loader: expected at least 4 batches, .* got 2; give the loader that"):
-        AnyLoader([torch.zeros(2)] * 2, position=4, saved=before.state())
+        AnyLoader(FEWER[name](2), position=4, saved=before.state())
+    assert signal.getsignal(signal.SIGCHLD) == for_children
 
 
 def test_a_generator_ends():
@@ -168,6 +180,12 @@ def test_a_worker_that_dies_is_told():
     with pytest.raises(WorkerDied, match="DataLoader worker"):
         loader.next()
     loader.close()
+
+
+def test_a_worker_that_dies_while_batches_come_again_is_told():
+    saved = {"position": 2, "starts": [0], "checksum": None}
+    with pytest.raises(WorkerDied, match="DataLoader worker"):
+        AnyLoader(DataLoader(Deadly(), 3, num_workers=1), position=2, saved=saved)
 
 
 def test_looking_at_the_first_batch_takes_nothing_away():

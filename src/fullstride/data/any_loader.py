@@ -47,7 +47,11 @@ class AnyLoader:
         self._checksum: int | None = None  # of the last batch
         self._deaths = _Deaths()
         if position:
-            self._go_to(position, saved or {})
+            try:
+                self._go_to(position, saved or {})
+            except BaseException:  # nobody has this object, to close it
+                self.close()
+                raise
 
     @property
     def begins_once(self) -> bool:
@@ -132,11 +136,7 @@ class AnyLoader:
         for number in range(start, position):
             self.position = number
             is_last = number == position - 1
-            if skips and not is_last:
-                self._seed_all()
-                self._iterator._next_index()  # type: ignore[union-attr]
-            else:
-                batch = self._again(position)
+            batch = self._again(position, skips and not is_last)
         self.position = position
         self._checksum = checksum(batch)
         if saved.get("position") != position:  # the step under way begins again, with batches that were seen
@@ -146,16 +146,22 @@ class AnyLoader:
         else:
             logger.warning("not bit for bit the run as it was: the loader gives other batches than before the stop")
 
-    def _again(self, position: int) -> Any:
+    def _again(self, position: int, skips: bool) -> Any:
+        """The next batch; skips: only its place in the order."""
         assert self._iterator is not None
         self._seed_all()
         try:
-            return next(self._iterator)
+            if skips:
+                return self._iterator._next_index()  # type: ignore[attr-defined]
+            with self._deaths.raised():
+                return next(self._iterator)
         except StopIteration:
             raise ValueError(
                 f"train_loader: expected at least {position - self._starts[-1]} batches, which were trained on before"
                 f" the stop, got {self.position - self._starts[-1]}; give the loader that the run began with"
             ) from None
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            raise self._of_worker(error) from None
 
 
 class _Deaths:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.loader import DataEnded, WorkerDied
+from ..data.loader import DataEnded
 from ..data.order import seed_of
 from ..preparation import prepare
 from ..recipes import config_files, strict
@@ -22,7 +22,7 @@ from ..run_folder.folder import RunFolder
 from . import assembly, environment, evaluation, state
 from .checkpoints.saver import Saver
 from .checkpoints.store import Kind, NonFiniteWeights, Snapshot, Store
-from .errors import DataWorkerDied, Diverged, Interrupted
+from .errors import Diverged, Interrupted, worker_deaths
 from .hooks import Hook
 from .progress.recorder import Recorder
 from .progress.terminal import set_up_logging
@@ -144,8 +144,8 @@ class Trainer:
     def _train_micro_batch(self) -> None:
         began = time.perf_counter()
         torch.default_generator.manual_seed(seed_of(self.config.seed, self.loader.position))  # of dropout
-        with self.clock("data"):
-            batch = self._next_batch()
+        with self.clock("data"), worker_deaths():
+            batch = self.loader.next()
         loaded = time.perf_counter()
         self._is_half = True
         with self.clock("forward"), self.recorder.memory.forward(self.state.step, self.state.micro):
@@ -163,12 +163,6 @@ class Trainer:
         self.state.micro, self.state.micro_losses = 0, []
         self.stop("the data ended")
         logger.info("stopping: the data ended at step %d of %d", self.state.step, self.length.steps)
-
-    def _next_batch(self) -> Any:
-        try:
-            return self.loader.next()
-        except WorkerDied as error:
-            raise DataWorkerDied(str(error)) from None
 
     def _is_over(self) -> bool:
         return self.state.step >= self.length.steps or bool(self.state.stopped)
@@ -247,7 +241,8 @@ class Trainer:
         config = self.config
         self._is_sound = True
         position = self.state.step * config.accumulate + self.state.micro
-        self.loader = self.task.train_batches(config, position, self.state.data)
+        with worker_deaths():
+            self.loader = self.task.train_batches(config, position, self.state.data)
         stack.callback(self.loader.close)
         self.recorder.start(stack, self.state, self.model, self.flops, self.environment, self.freezer)
         self._call_hooks("on_start")
