@@ -241,6 +241,8 @@ WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
         ({"valid_loader": None}, "metrics: expected valid_loader= with them, on which they are computed, got none"),
         ({**WITHOUT_VALID, "load_best": True}, "load_best: expected valid_loader= with it"),
         ({**WITHOUT_VALID, "evaluation": {"patience": 2}}, "evaluation.patience: expected valid_loader= with it"),
+        ({"higher_is_better": "accuracy"}, r"higher_is_better: expected a list .*, got 'accuracy'; give \['accuracy'\]"),
+        ({"higher_is_better": ["f1"]}, r"higher_is_better: expected names of metrics \(loss, accuracy\), got 'f1'"),
         ({"hooks": fullstride.Hook()}, r"hooks: expected a list of hooks, got .* alone; give \[it\]"),
     ],
 )

@@ -70,6 +70,7 @@ def fit(
     batch_loss: instead, batch_loss(model, batch), for everything else.
     optimizer: torch.optim's AdamW, Adam or SGD, one of fullstride.optim, or fields such as {"name": "lamb"}.
     metrics: name -> function(output, target) that gives the mean over a batch, computed with valid_loader.
+    higher_is_better: the names of those whose best value is the highest.
     run, resume: the folder for everything, and whether to go on with what is there; else to begin.
     load_best: ends with the weights of the best evaluation instead.
     fields: every field of a recipe's config: accumulate=8, precision="fp32", clip=1.0, seed=3,
@@ -79,6 +80,7 @@ def fit(
     count FLOPs (fullstride.flops).
     """
     _check_metrics({} if metrics is None else metrics, loss, valid_loader)
+    _check_higher(higher_is_better, metrics or {})
     given = fields.get("seed", 0)
     seed = given if isinstance(given, int) else 0  # what is none is refused with the config
     task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better, seed)
@@ -309,6 +311,16 @@ def _check_metrics(metrics: Any, loss: Any, valid: Any) -> None:
         raise ValueError("metrics: expected loss= with them, which says what output and target are, got none")
     if metrics and valid is None:
         raise ValueError("metrics: expected valid_loader= with them, on which they are computed, got none")
+
+
+def _check_higher(names: Any, metrics: Mapping[str, Any]) -> None:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        hint = f"; give [{names!r}]" if isinstance(names, str) else ""
+        raise TypeError(f"higher_is_better: expected a list of names of metrics, got {names!r}{hint}")
+    for name in names:
+        if name not in (*metrics, "loss", "accuracy"):  # the default names accuracy, whether it is there or not
+            known = ", ".join(("loss", *metrics))
+            raise ValueError(f"higher_is_better: expected names of metrics ({known}), got {name!r}")
 
 
 def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> None:
