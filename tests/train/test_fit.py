@@ -223,6 +223,7 @@ WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
         ({"train": []}, "train_loader: expected at least one batch an epoch, got none"),
         ({"train": iter([(torch.zeros(2, 12), torch.zeros(2).long())])}, "epochs: expected steps, as the data has"),
         ({"valid_loader": iter([1])}, "valid_loader: expected one that can be gone over again, got an iterator"),
+        ({"valid_loader": []}, "valid_loader: expected at least one batch, got none; leave it out to train without"),
         ({"batch_loss": len}, "fit: expected loss or batch_loss, got both"),
         ({"metrics": {"accuracy": 1}}, "accuracy: expected a function, got int"),
         ({"micro_batch": 3}, "fit: the size of a batch is the loader's; give accumulate="),
@@ -251,6 +252,15 @@ def test_bad_input_is_one_line(tmp_path, options, message):
         fit(**{"run": tmp_path / "run", **options})
     assert "\n" not in str(caught.value)
     assert "run" not in options or not (tmp_path / "run").exists()
+
+
+def test_held_out_data_that_turns_out_to_be_empty_is_one_line(tmp_path):
+    class Nothing:
+        def __iter__(self):
+            return iter([])
+
+    with pytest.raises(ValueError, match=r"^evaluation: expected at least one batch of held-out data, got none$"):
+        fit(tmp_path / "run", valid_loader=Nothing())
 
 
 @pytest.mark.parametrize("section", ["evaluation", "checkpoints", "logging"])

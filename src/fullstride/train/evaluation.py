@@ -26,6 +26,8 @@ def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = 
                 between()
     finally:
         model.train(was_training)
+    if not sums["count"]:
+        raise ValueError("evaluation: expected at least one batch of held-out data, got none")
     count = sums.pop("count")
     return {name: total / count for name, total in sums.items()}
 

@@ -336,6 +336,8 @@ def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> N
             raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {found}{hint}")
     if valid is not None and any_loader.begins_once(valid):
         raise TypeError("valid_loader: expected one that can be gone over again, got an iterator; give a list, say")
+    if valid is not None and any_loader.length(valid) == 0:
+        raise ValueError("valid_loader: expected at least one batch, got none; leave it out to train without")
     if loss is not None and batch_loss is not None:
         raise ValueError("fit: expected loss or batch_loss, got both")
     for name, function in {"loss": loss, "batch_loss": batch_loss}.items():
