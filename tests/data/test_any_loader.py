@@ -6,7 +6,7 @@ import signal
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from fullstride.data import any_loader
 from fullstride.data.any_loader import AnyLoader
@@ -201,6 +201,23 @@ def test_looking_at_the_first_batch_takes_nothing_away():
 )
 def test_a_length_is_known_where_there_is_one(source, length):
     assert any_loader.length(source) == length
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        (DataLoader(NUMBERS, 4), 10),
+        (DataLoader(NUMBERS, 4, drop_last=True), 8),
+        (sampled(replacement=True, num_samples=70), 70),
+        (DataLoader(NUMBERS, 3, sampler=range(5)), 5),
+        (DataLoader(NUMBERS, batch_sampler=[[0, 1], [2]]), 10),  # which tells no better
+        (DataLoader(NUMBERS, batch_sampler=BatchSampler(range(7), 3, drop_last=False)), 7),
+        ([torch.zeros(4), torch.zeros(3)], 7),
+        (iter([1]), None),
+    ],
+)
+def test_samples_are_known_where_the_loader_tells(source, count):
+    assert any_loader.num_samples(source, 4) == count
 
 
 def test_the_checksum_sees_values_shapes_and_kinds():

@@ -485,3 +485,40 @@ def test_an_evaluation_that_draws_comes_out_the_same_after_a_stop_in_it(tmp_path
     assert len({row["loss"] for row in evaluations(tmp_path / "whole")}) == 4
     assert evaluations(tmp_path / "parts") == evaluations(tmp_path / "whole")
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_samples_are_counted_as_they_come_a_short_last_batch_too(tmp_path):
+    def run(folder, **options):
+        return fit(tmp_path / folder, valid_loader=DataLoader(VALID, 20), accumulate=1, epochs=2, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):
+        run("parts", hooks=[Signal(signal.SIGTERM, step=9, micro=0)])
+    run("parts", resume=True)
+    for folder in ("whole", "parts"):
+        rows = [row for row in read(tmp_path / folder) if row["kind"] == "train"]
+        assert [row["samples"] for row in rows] == [8, 16, 24, 32, 40, 48, 50, 58, 66, 74, 82, 90, 98, 100]
+        assert rows[6]["per_second"] == pytest.approx(2 * 1000 / rows[6]["step_ms"])
+    facts = Store(tmp_path / "whole" / "checkpoints").newest().documents["state"]["environment"]
+    assert (facts["train_samples"], facts["valid_samples"]) == (50, 20)
+
+
+def test_samples_of_a_step_that_begins_again_are_counted_once(tmp_path):
+    def fails(model, batch):
+        if model.training and model.calls == 3:
+            raise RuntimeError("in the middle of a step")
+        model.calls += 1
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    def run(calls, **options):
+        model = network()
+        model.calls = calls
+        fullstride.fit(
+            model, loaders()[0], batch_loss=fails, epochs=2, accumulate=2, run=tmp_path / "run", report=False,
+            **QUICK, **options,
+        )  # fmt: skip
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        run(calls=0)
+    run(calls=10, resume=True)
+    assert [row["samples"] for row in read(tmp_path / "run") if row["kind"] == "train"] == [16, 32, 48, 58, 74, 90, 100]

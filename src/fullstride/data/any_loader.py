@@ -250,6 +250,32 @@ def length(source: Iterable[Any]) -> int | None:
         return None
 
 
+def num_samples(source: Iterable[Any], batch: int) -> int | None:
+    """Of an epoch, if it can tell. batch: as many as a batch has where nothing says how many there are in all."""
+    count = length(source)
+    if count is None:
+        return None
+    if isinstance(source, list | tuple):
+        return sum(size(each) for each in source)
+    own = getattr(source, "batch_size", None)
+    most = None if own is None else count * own  # the last batch may be smaller, or left out
+    for part in (getattr(getattr(source, "batch_sampler", None), "sampler", None), *_parts(source)[1::2]):
+        try:  # those of a sampler, then of the data set
+            total = len(part)
+        except (TypeError, NotImplementedError):
+            continue
+        return total if most is None else min(total, most)
+    return count * batch if most is None else most
+
+
+def size(batch: Any) -> int:
+    """Samples in it: the first length of its first tensor or array that has one."""
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor | np.ndarray) and leaf.ndim:
+            return len(leaf)
+    return 1
+
+
 def kind(source: Iterable[Any]) -> str:
     count = length(source)
     return f"a {getattr(source, 'kind', type(source).__name__)}" + (f" of {count} batches" if count is not None else "")

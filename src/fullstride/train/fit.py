@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from ..data import any_loader
 from ..data.any_loader import AnyLoader
@@ -207,21 +207,20 @@ class _LoaderTask(Task):
         self._model, self._loss, self._batch_loss, self._metrics = model, loss, batch_loss, dict(metrics)
         self.example, self.source = any_loader.peek(source, seed)
         self._valid = valid
-        self.batch_size = getattr(source, "batch_size", None) or _size(self.example)
+        self.batch_size = getattr(source, "batch_size", None) or any_loader.size(self.example)
         self.metrics = ("loss", *self._metrics)
         self.higher_is_better = frozenset(higher_is_better)
 
     @property
     def num_train(self) -> int | None:
-        count = any_loader.length(self.source)
-        return None if count is None else count * self.batch_size
+        return any_loader.num_samples(self.source, self.batch_size)
 
     @property
     def num_valid(self) -> int | None:
-        if self._valid is None:
-            return 0
-        count = any_loader.length(self._valid)
-        return None if count is None else count * self.batch_size
+        return 0 if self._valid is None else any_loader.num_samples(self._valid, self.batch_size)
+
+    def num_samples(self, batch: Any, config: Config) -> int:
+        return any_loader.size(batch)
 
     def micro_batches_of_epoch(self, config: Config) -> Fraction | None:
         count = any_loader.length(self.source)
@@ -244,14 +243,14 @@ class _LoaderTask(Task):
         return self.optimizer
 
     def example_batch(self) -> tuple[Any, int]:
-        return self.example, _size(self.example)
+        return self.example, any_loader.size(self.example)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         return self._loss_and_output(model, batch)[0]
 
     def score(self, model: nn.Module, batch: Any) -> dict[str, float]:
         loss, output, target = self._loss_and_output(model, batch)
-        count = _size(batch)
+        count = any_loader.size(batch)
         values = {name: float(metric(output, target)) for name, metric in self._metrics.items()}
         return {"count": count, "loss": loss.item() * count} | {name: value * count for name, value in values.items()}
 
@@ -286,14 +285,6 @@ def _scalar(value: Any, who: str) -> Tensor:
         got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"fit: expected one number from {who} as a tensor, got {got}")
     return value
-
-
-def _size(batch: Any) -> int:
-    """Samples in it: the first length of its first tensor or array that has one."""
-    for leaf in tree_leaves(batch):
-        if isinstance(leaf, Tensor | np.ndarray) and leaf.ndim:
-            return len(leaf)
-    return 1
 
 
 _TAKEN = ("loss", "count", "step", "seconds", "kind", "attempt", "best")

@@ -133,7 +133,8 @@ class Trainer:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
             self.state.step += 1
-            self.state.micro, self.state.micro_losses = 0, []
+            self.state.samples += self.state.micro_samples
+            self.state.begin_step()
             self.state.step_losses.append(step_loss)
             self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
             if logs:
@@ -153,6 +154,7 @@ class Trainer:
         with self.clock("backward"), self.recorder.memory.backward(loss):
             (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
         self.state.micro_losses.append(loss.item())
+        self.state.micro_samples += self.task.num_samples(batch, self.config)
         self.state.micro += 1
         self._is_half = False
         self.loader.observe(loaded - began, time.perf_counter() - loaded)
@@ -160,7 +162,7 @@ class Trainer:
     def _end_with_data(self) -> None:
         """A step of which there is only a part is not taken."""
         self.optimizer.zero_grad()
-        self.state.micro, self.state.micro_losses = 0, []
+        self.state.begin_step()
         self.stop("the data ended")
         logger.info("stopping: the data ended at step %d of %d", self.state.step, self.length.steps)
 
@@ -235,6 +237,9 @@ class Trainer:
             logger.warning("not bit for bit the run as it was: %s", line)
         precision = self.environment["precision"]
         self.state = state.restore(snapshot, precision, self.model, self.optimizer, self.freezer)
+        if not self.state.samples and self.state.step:  # of a version that did not count them
+            position = self.state.step * self.config.accumulate + self.state.micro
+            self.state.samples = position * self.config.micro_batch
         self._saved = self._place()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
@@ -337,7 +342,7 @@ class Trainer:
         if not self._is_sound or isinstance(error, Diverged):
             return
         if self._is_half:  # the step begins again
-            self.state.micro, self.state.micro_losses = 0, []
+            self.state.begin_step()
         try:
             self.saver.wait()
         except (NonFiniteWeights, OSError) as of_the_last:  # which is no reason not to try again
