@@ -522,3 +522,19 @@ def test_samples_of_a_step_that_begins_again_are_counted_once(tmp_path):
         run(calls=0)
     run(calls=10, resume=True)
     assert [row["samples"] for row in read(tmp_path / "run") if row["kind"] == "train"] == [16, 32, 48, 58, 74, 90, 100]
+
+
+def test_where_the_report_is_is_said_last(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("FULLSTRIDE_QUIET", raising=False)
+    fit(tmp_path / "run", epochs=1, report=True)
+    assert capfd.readouterr().err.splitlines()[-1].endswith(f"report: {tmp_path / 'run' / 'report.html'}")
+
+
+def test_a_report_that_cannot_be_written_loses_no_run(tmp_path, capfd):
+    class Blocks(fullstride.Hook):
+        def on_end(self, trainer):
+            (trainer.folder.path / "report.html").mkdir()
+
+    result = fit(tmp_path / "run", epochs=1, report=True, quiet=True, hooks=[Blocks()])
+    assert result.steps == 4
+    assert f"; try again with: fullstride report {tmp_path / 'run'}" in capfd.readouterr().err

@@ -117,7 +117,8 @@ def fit(
         if best is not None:
             model.load_state_dict(best.tensors["model"])
     if report:
-        _report(result.run)
+        with _said_if(not quiet):
+            _report(result.run)
     return result
 
 
@@ -168,7 +169,7 @@ def _differences(of_run: Config, given: Config) -> list[str]:
 
 @contextlib.contextmanager
 def _said_if(loud: bool) -> Iterator[None]:
-    """What restore() says, with the trainer's own lines: it ends after them."""
+    """What is said after the trainer's end, as its own lines are."""
     from .progress.terminal import set_up_logging
 
     undo = set_up_logging(None, quiet=not loud)
@@ -185,6 +186,8 @@ def _report(run: Path) -> None:
         logger.info("report: %s", report.write(run))
     except ModuleNotFoundError as error:
         logger.info("no report: %s is not installed; get it with: pip install 'fullstride[report]'", error.name)
+    except (OSError, ValueError) as error:  # the run is done and must not be lost for it
+        logger.warning("no report: %s; try again with: fullstride report %s", error, run)
 
 
 class _LoaderTask(Task):
