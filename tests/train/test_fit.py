@@ -241,6 +241,7 @@ WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
         ({"metrics": [accuracy]}, "metrics: expected a dictionary of names and functions, got list"),
         ({"metrics": {"count": accuracy}}, "metrics: expected names besides loss, count, .*, got 'count'"),
         ({"metrics": {"loss": accuracy}}, "metrics: expected names besides loss, .*, got 'loss'"),
+        ({"metrics": {"time": accuracy}}, "metrics: expected names besides .*, got 'time'; give it another"),
         ({"valid_loader": None}, "metrics: expected valid_loader= with them, on which they are computed, got none"),
         ({**WITHOUT_VALID, "load_best": True}, "load_best: expected valid_loader= with it"),
         ({**WITHOUT_VALID, "evaluation": {"patience": 2}}, "evaluation.patience: expected valid_loader= with it"),

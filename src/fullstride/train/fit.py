@@ -24,6 +24,7 @@ from ..recipes import config_files
 from ..recipes.config import Config, Evaluation, Optimizer, Schedule
 from ..recipes.strict import as_mapping, overlay
 from ..recipes.task import Task
+from ..run_folder.metrics import NOT_METRICS
 from .checkpoints.store import Store
 from .hooks import Hook
 from .trainer import Result, Trainer
@@ -290,18 +291,14 @@ def _scalar(value: Any, who: str) -> Tensor:
     return value
 
 
-_TAKEN = ("loss", "count", "step", "seconds", "kind", "attempt", "best")
-"""Names in the row of an evaluation that no metric may have."""
-
-
 def _check_metrics(metrics: Any, loss: Any, valid: Any) -> None:
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics: expected a dictionary of names and functions, got {type(metrics).__name__}")
     for name, function in metrics.items():
         if not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
-        if name in _TAKEN or not isinstance(name, str):
-            raise ValueError(f"metrics: expected names besides {', '.join(_TAKEN)}, got {name!r}; give it another")
+        if name in NOT_METRICS or not isinstance(name, str):
+            raise ValueError(f"metrics: expected names besides {', '.join(NOT_METRICS)}, got {name!r}; give it another")
     if metrics and loss is None:
         raise ValueError("metrics: expected loss= with them, which says what output and target are, got none")
     if metrics and valid is None:
