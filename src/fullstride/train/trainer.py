@@ -191,6 +191,7 @@ class Trainer:
         if not self._resumes:
             self.task.write_files(self.folder.path)
         stack.callback(set_up_logging(self.folder.log, self.quiet))
+        assembly.mind_warmup(self.config, self.length)
         self.signals = stack.enter_context(Signals())
         self.recorder = Recorder(self.folder, self.config, self.task, self.length, began, self.quiet)
         self.clock = self.recorder.clock
