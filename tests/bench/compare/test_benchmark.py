@@ -192,7 +192,7 @@ def test_the_stock_process_does_not_know_this_package(compared):
 def test_lamb_lookahead_and_freezing_run_on_the_sides_that_have_them(monkeypatch):
     monkeypatch.setattr(step, "measure_peaks", lambda: PEAKS)
     optimizer = Optimizer(name="lamb", lr=0.01, lookahead=True, lookahead_k=2, state_precision="bf16")
-    config = CONFIG.replace(optimizer=optimizer, freeze=Freeze(enabled=True, threshold=1e9, patience=4))
+    config = CONFIG.replace(optimizer=optimizer, freeze=Freeze(enabled=True, threshold=1e9, patience=4, min_active=1))
     found = compare.run(config, seconds=0.05, say=str)
     ours, stock = found["sides"]
     [frozen] = ours["frozen"]  # Flatten and the first of two linear layers: the last one never is
