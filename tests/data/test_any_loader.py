@@ -2,6 +2,7 @@
 
 import random
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,7 +138,7 @@ def test_other_batches_than_before_are_told(caplog):
     assert "not bit for bit the run as it was: the loader gives other batches than before the stop" in caplog.text
 
 
-FEWER = {
+FEWER: dict[str, Any] = {
     "a list": lambda count: [torch.zeros(2)] * count,
     "a DataLoader": lambda count: DataLoader(torch.zeros(2 * count, 3), 2),  # whose batches are skipped
     "with workers": lambda count: DataLoader(torch.zeros(2 * count, 3), 2, num_workers=1),
