@@ -207,6 +207,14 @@ def test_what_the_call_says_otherwise_than_the_run_is_said(tmp_path, caplog):
     assert "optimizer.lr: the run goes on with 0.01, not with 0.5 of this call" in caplog.text
 
 
+def test_a_field_that_the_run_is_older_than_is_that_of_the_call(tmp_path, caplog):
+    fit(tmp_path / "run", epochs=1)
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("max_nonfinite: 10\n", ""))
+    fit(tmp_path / "run", epochs=1, max_nonfinite=7, resume=True)
+    assert "is older than the field max_nonfinite, which takes the value of this call" in caplog.text
+
+
 def test_the_commands_tell_that_such_a_run_goes_on_in_python(tmp_path):
     fit(tmp_path / "run")
     with pytest.raises(ValueError, match=r"go on there, by fit\(\.\.\., run=\.\.\., resume=True\)"):

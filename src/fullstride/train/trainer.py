@@ -74,7 +74,8 @@ class Trainer:
         trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks, task)
         trainer._resumes = True
         for name in config_files.missing(trainer.config, text):
-            logger.warning("%s/config.yaml is older than the field %s, which takes its default", run, name)
+            value = "its default" if base is None else "the value of this call"
+            logger.warning("%s/config.yaml is older than the field %s, which takes %s", run, name, value)
         return trainer
 
     def stop(self, why: str) -> None:
