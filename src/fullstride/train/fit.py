@@ -20,10 +20,10 @@ from ..data import any_loader
 from ..data.any_loader import AnyLoader
 from ..optim import Lookahead, torch_optimizers
 from ..preparation import restore
-from ..recipes import config_files
 from ..recipes.config import Config, Evaluation, Optimizer, Schedule
 from ..recipes.strict import as_mapping, overlay
 from ..recipes.task import Task
+from ..run_folder.flat import flat
 from ..run_folder.metrics import NOT_METRICS
 from .checkpoints.store import Store
 from .hooks import Hook
@@ -163,7 +163,7 @@ def _as_fields(optimizer: torch.optim.Optimizer) -> Optimizer:
 
 def _differences(of_run: Config, given: Config) -> list[str]:
     """Fields whose value in the run's own config is another one than in the call."""
-    before, now = (dict(config_files.flat(as_mapping(config))) for config in (of_run, given))
+    before, now = (dict(flat(as_mapping(config))) for config in (of_run, given))
     changed = [name for name in now if before[name] != now[name] and not (name == "precision" and now[name] == "auto")]
     return [f"{name}: the run goes on with {before[name]}, not with {now[name]} of this call" for name in changed]
 
