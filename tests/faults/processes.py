@@ -111,12 +111,19 @@ def _pause(pause: Pause, pipe: Any) -> None:
     original, calls = getattr(MlpTask, pause.where), itertools.count()
 
     def paused(task: Any, model: Any, batch: Any) -> Any:
-        if next(calls) == pause.number:
+        if _is_computed(batch) and next(calls) == pause.number:
             pipe.send("paused")
             pipe.recv()
         return original(task, model, batch)
 
     setattr(MlpTask, pause.where, paused)
+
+
+def _is_computed(batch: Any) -> bool:
+    """FLOPs are counted with tensors that have no values."""
+    from torch import Tensor
+
+    return type(batch[0]) is Tensor
 
 
 def _poison(poison: Poison) -> None:
@@ -126,7 +133,8 @@ def _poison(poison: Poison) -> None:
 
     def poisoned(task: Any, model: Any, batch: Any) -> Any:
         inputs, labels = batch
-        return original(task, model, (inputs * float("nan") if next(calls) >= poison.number else inputs, labels))
+        poisons = _is_computed(batch) and next(calls) >= poison.number
+        return original(task, model, (inputs * float("nan") if poisons else inputs, labels))
 
     setattr(MlpTask, "loss", poisoned)  # noqa: B010, mypy lets nobody assign to a method
 
