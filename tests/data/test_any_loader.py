@@ -1,11 +1,13 @@
 """Batches of other people's loaders: in every way of stopping and going on, the same ones."""
 
 import random
+import signal
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 from fullstride.data import any_loader
 from fullstride.data.any_loader import AnyLoader
@@ -136,11 +138,22 @@ def test_other_batches_than_before_are_told(caplog):
     assert "not bit for bit the run as it was: the loader gives other batches than before the stop" in caplog.text
 
 
-def test_fewer_batches_than_before_are_one_line():
-    before = AnyLoader([torch.zeros(2)] * 5)
+FEWER: dict[str, Any] = {
+    "a list": lambda count: [torch.zeros(2)] * count,
+    "a DataLoader": lambda count: DataLoader(torch.zeros(2 * count, 3), 2),  # whose batches are skipped
+    "with workers": lambda count: DataLoader(torch.zeros(2 * count, 3), 2, num_workers=1),
+}
+
+
+@pytest.mark.parametrize("name", FEWER)
+def test_fewer_batches_than_before_are_one_line(name):
+    before = AnyLoader(FEWER["a list"](5))
     take(before, 4)
+    list(FEWER["with workers"](1))  # torch puts its handler in place once
+    for_children = signal.getsignal(signal.SIGCHLD)
     with pytest.raises(ValueError, match=r"^train_loader: expected at least 4 batches, .* got 2; give the loader that"):
-        AnyLoader([torch.zeros(2)] * 2, position=4, saved=before.state())
+        AnyLoader(FEWER[name](2), position=4, saved=before.state())
+    assert signal.getsignal(signal.SIGCHLD) == for_children
 
 
 def test_a_generator_ends():
@@ -170,6 +183,12 @@ def test_a_worker_that_dies_is_told():
     loader.close()
 
 
+def test_a_worker_that_dies_while_batches_come_again_is_told():
+    saved = {"position": 2, "starts": [0], "checksum": None}
+    with pytest.raises(WorkerDied, match="DataLoader worker"):
+        AnyLoader(DataLoader(Deadly(), 3, num_workers=1), position=2, saved=saved)
+
+
 def test_looking_at_the_first_batch_takes_nothing_away():
     first, source = any_loader.peek(iter([1, 2, 3]))
     assert (first, list(source)) == (1, [1, 2, 3])
@@ -183,6 +202,23 @@ def test_looking_at_the_first_batch_takes_nothing_away():
 )
 def test_a_length_is_known_where_there_is_one(source, length):
     assert any_loader.length(source) == length
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        (DataLoader(NUMBERS, 4), 10),
+        (DataLoader(NUMBERS, 4, drop_last=True), 8),
+        (sampled(replacement=True, num_samples=70), 70),
+        (DataLoader(NUMBERS, 3, sampler=range(5)), 5),
+        (DataLoader(NUMBERS, batch_sampler=[[0, 1], [2]]), 10),  # which tells no better
+        (DataLoader(NUMBERS, batch_sampler=BatchSampler(range(7), 3, drop_last=False)), 7),
+        ([torch.zeros(4), torch.zeros(3)], 7),
+        (iter([1]), None),
+    ],
+)
+def test_samples_are_known_where_the_loader_tells(source, count):
+    assert any_loader.num_samples(source, 4) == count
 
 
 def test_the_checksum_sees_values_shapes_and_kinds():

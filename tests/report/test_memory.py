@@ -29,7 +29,7 @@ def test_what_the_run_measured_is_a_table():
     assert rows["temporary"] == "500 kB"
     assert rows["peak"] == "1.30 GB"
     assert rows["the rest of the process"] == "400 MB"
-    assert "816 MB, most of it optimizer. The process held 1.30 GB at most by then." in plain(section.text)
+    assert "816 MB, the largest part optimizer. The process held 1.30 GB at most by then." in plain(section.text)
 
 
 def test_of_several_processes_the_last_is_shown():
@@ -44,6 +44,16 @@ def test_batches_are_a_table_a_picture_and_words():
     assert set(section.tables[0].rows[3][1:]) == {"-"}
     assert "The activations of 16 x 2 take 1.00 times those of 16 and 0.50 times those of 32." in section.text
     assert len(section.figures) == 1
+
+
+def test_a_batch_that_failed_has_no_bar():
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    canvas = Figure()
+    memory.section(make_run(memory=BATCHES)).figures[0].draw(canvas)
+    assert [label.get_text() for label in canvas.axes[0].get_yticklabels()] == ["16", "32", "16 x 2"]
+    assert not memory.section(make_run(memory={"batches": BATCHES["batches"][3:]})).figures
 
 
 @pytest.mark.parametrize("found", [None, {}, {"batches": 3}, {"batches": []}, {"batches": [4]}])

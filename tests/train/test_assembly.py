@@ -7,7 +7,7 @@ import pytest
 from fullstride.recipes.length import Length
 from fullstride.train.assembly import build_scaler, build_schedule
 
-from .runs import small
+from .runs import small, train
 
 
 def rates(config, steps, at):
@@ -49,6 +49,23 @@ def test_shares_are_of_the_run():
 def test_steps_that_do_not_fit_into_the_run_are_one_line(changes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         build_schedule(small(schedule=changes), Length(12, None))
+
+
+def test_a_share_of_decay_is_counted_as_every_other_share():
+    share, steps = (small(schedule={"name": "stable", "decay": decay, "warmup": 0}) for decay in (0.2, 2))
+    assert rates(share, 13, range(14)) == rates(steps, 13, range(14))  # 2.6 steps are 2
+
+
+@pytest.mark.parametrize("schedule", [{"name": "constant"}, {"name": "step"}, {"over": 200_000}])
+def test_a_warm_up_that_is_longer_than_the_run_is_said_in_its_log(tmp_path, schedule):
+    train(tmp_path / "run", small(schedule={**schedule, "warmup": 4000}, optimizer={"lr": 1e-3}))
+    said = "schedule.warmup: 4000 steps are more than the 12 of the run, which ends at 0.003 of optimizer.lr"
+    assert (tmp_path / "run" / "log.txt").read_text().count(said) == 1
+
+
+def test_a_warm_up_that_fits_is_not(tmp_path):
+    train(tmp_path / "run", small(schedule={"name": "constant", "warmup": 12}))
+    assert "schedule.warmup" not in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_the_loss_scale_is_the_configs():

@@ -2,10 +2,12 @@
 
 import multiprocessing
 import os
+import random
 import signal
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,7 +20,7 @@ from fullstride.train.checkpoints.store import Store
 from fullstride.train.errors import DataWorkerDied, Interrupted
 
 from ..patience import PATIENCE
-from .runs import Signal, assert_same_run, assert_same_tensors, losses
+from .runs import Signal, assert_same_run, assert_same_tensors, evaluations, losses
 
 DATA = SyntheticDataset(50, 12, 5, noise=1.0)
 VALID = SyntheticDataset(20, 12, 5, noise=1.0, first=50)
@@ -205,6 +207,14 @@ def test_what_the_call_says_otherwise_than_the_run_is_said(tmp_path, caplog):
     assert "optimizer.lr: the run goes on with 0.01, not with 0.5 of this call" in caplog.text
 
 
+def test_a_field_that_the_run_is_older_than_is_that_of_the_call(tmp_path, caplog):
+    fit(tmp_path / "run", epochs=1)
+    path = tmp_path / "run" / "config.yaml"
+    path.write_text(path.read_text().replace("max_nonfinite: 10\n", ""))
+    fit(tmp_path / "run", epochs=1, max_nonfinite=7, resume=True)
+    assert "is older than the field max_nonfinite, which takes the value of this call" in caplog.text
+
+
 def test_the_commands_tell_that_such_a_run_goes_on_in_python(tmp_path):
     fit(tmp_path / "run")
     with pytest.raises(ValueError, match=r"go on there, by fit\(\.\.\., run=\.\.\., resume=True\)"):
@@ -223,6 +233,7 @@ WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
         ({"train": []}, "train_loader: expected at least one batch an epoch, got none"),
         ({"train": iter([(torch.zeros(2, 12), torch.zeros(2).long())])}, "epochs: expected steps, as the data has"),
         ({"valid_loader": iter([1])}, "valid_loader: expected one that can be gone over again, got an iterator"),
+        ({"valid_loader": []}, "valid_loader: expected at least one batch, got none; leave it out to train without"),
         ({"batch_loss": len}, "fit: expected loss or batch_loss, got both"),
         ({"metrics": {"accuracy": 1}}, "accuracy: expected a function, got int"),
         ({"micro_batch": 3}, "fit: the size of a batch is the loader's; give accumulate="),
@@ -238,9 +249,12 @@ WITHOUT_VALID: dict[str, Any] = {"valid_loader": None, "metrics": {}}
         ({"metrics": [accuracy]}, "metrics: expected a dictionary of names and functions, got list"),
         ({"metrics": {"count": accuracy}}, "metrics: expected names besides loss, count, .*, got 'count'"),
         ({"metrics": {"loss": accuracy}}, "metrics: expected names besides loss, .*, got 'loss'"),
+        ({"metrics": {"time": accuracy}}, "metrics: expected names besides .*, got 'time'; give it another"),
         ({"valid_loader": None}, "metrics: expected valid_loader= with them, on which they are computed, got none"),
         ({**WITHOUT_VALID, "load_best": True}, "load_best: expected valid_loader= with it"),
         ({**WITHOUT_VALID, "evaluation": {"patience": 2}}, "evaluation.patience: expected valid_loader= with it"),
+        ({"higher_is_better": "accuracy"}, r"higher_is_better: expected a list .*, got 'accuracy'; give \['acc"),
+        ({"higher_is_better": ["f1"]}, r"higher_is_better: expected names of metrics \(loss, accuracy\), got 'f1'"),
         ({"hooks": fullstride.Hook()}, r"hooks: expected a list of hooks, got .* alone; give \[it\]"),
     ],
 )
@@ -249,6 +263,15 @@ def test_bad_input_is_one_line(tmp_path, options, message):
         fit(**{"run": tmp_path / "run", **options})
     assert "\n" not in str(caught.value)
     assert "run" not in options or not (tmp_path / "run").exists()
+
+
+def test_held_out_data_that_turns_out_to_be_empty_is_one_line(tmp_path):
+    class Nothing:
+        def __iter__(self):
+            return iter([])
+
+    with pytest.raises(ValueError, match=r"^evaluation: expected at least one batch of held-out data, got none$"):
+        fit(tmp_path / "run", valid_loader=Nothing())
 
 
 @pytest.mark.parametrize("section", ["evaluation", "checkpoints", "logging"])
@@ -444,3 +467,83 @@ def test_what_draws_by_itself_gives_the_same_batches_after_a_stop(tmp_path, name
         run("in-parts", hooks=[Signal(signal.SIGTERM, step=8, micro=0)])
     run("in-parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "in-parts")
+
+
+class Blurred(nn.Module):
+    """Draws in evaluation, too, from all three sources of random numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x):
+        noise = torch.randn(x.shape) + random.random() + np.random.rand()  # noqa: NPY002
+        return self.inner(x + noise)
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator()], ids=["torch's generator", "one of its own"])
+def test_an_evaluation_that_draws_comes_out_the_same_after_a_stop_in_it(tmp_path, generator):
+    def run(folder, **options):
+        valid = DataLoader(VALID, 6, shuffle=True, generator=generator)
+        fit(tmp_path / folder, Blurred(), valid_loader=valid, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):
+        run("parts", hooks=[Signal(signal.SIGTERM, step=4, evaluating=True)])
+    run("parts", resume=True)
+    assert len({row["loss"] for row in evaluations(tmp_path / "whole")}) == 4
+    assert evaluations(tmp_path / "parts") == evaluations(tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_samples_are_counted_as_they_come_a_short_last_batch_too(tmp_path):
+    def run(folder, **options):
+        return fit(tmp_path / folder, valid_loader=DataLoader(VALID, 20), accumulate=1, epochs=2, **options)
+
+    run("whole")
+    with pytest.raises(Interrupted):
+        run("parts", hooks=[Signal(signal.SIGTERM, step=9, micro=0)])
+    run("parts", resume=True)
+    for folder in ("whole", "parts"):
+        rows = [row for row in read(tmp_path / folder) if row["kind"] == "train"]
+        assert [row["samples"] for row in rows] == [8, 16, 24, 32, 40, 48, 50, 58, 66, 74, 82, 90, 98, 100]
+        assert rows[6]["per_second"] == pytest.approx(2 * 1000 / rows[6]["step_ms"])
+    facts = Store(tmp_path / "whole" / "checkpoints").newest().documents["state"]["environment"]
+    assert (facts["train_samples"], facts["valid_samples"]) == (50, 20)
+
+
+def test_samples_of_a_step_that_begins_again_are_counted_once(tmp_path):
+    def fails(model, batch):
+        if model.training and model.calls == 3:
+            raise RuntimeError("in the middle of a step")
+        model.calls += 1
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    def run(calls, **options):
+        model = network()
+        model.calls = calls
+        fullstride.fit(
+            model, loaders()[0], batch_loss=fails, epochs=2, accumulate=2, run=tmp_path / "run", report=False,
+            **QUICK, **options,
+        )  # fmt: skip
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        run(calls=0)
+    run(calls=10, resume=True)
+    assert [row["samples"] for row in read(tmp_path / "run") if row["kind"] == "train"] == [16, 32, 48, 58, 74, 90, 100]
+
+
+def test_where_the_report_is_is_said_last(tmp_path, capfd, monkeypatch):
+    monkeypatch.delenv("FULLSTRIDE_QUIET", raising=False)
+    fit(tmp_path / "run", epochs=1, report=True)
+    assert capfd.readouterr().err.splitlines()[-1].endswith(f"report: {tmp_path / 'run' / 'report.html'}")
+
+
+def test_a_report_that_cannot_be_written_loses_no_run(tmp_path, capfd):
+    class Blocks(fullstride.Hook):
+        def on_end(self, trainer):
+            (trainer.folder.path / "report.html").mkdir()
+
+    result = fit(tmp_path / "run", epochs=1, report=True, quiet=True, hooks=[Blocks()])
+    assert result.steps == 4
+    assert f"; try again with: fullstride report {tmp_path / 'run'}" in capfd.readouterr().err

@@ -14,7 +14,6 @@ and whether the last batch before the stop came again as it was is checked by it
 import contextlib
 import itertools
 import logging
-import random
 import signal
 import threading
 import zlib
@@ -27,7 +26,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
 from .loader import DataEnded, WorkerDied
-from .order import seed_of
+from .order import seed_all, seed_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +46,11 @@ class AnyLoader:
         self._checksum: int | None = None  # of the last batch
         self._deaths = _Deaths()
         if position:
-            self._go_to(position, saved or {})
+            try:
+                self._go_to(position, saved or {})
+            except BaseException:  # nobody has this object, to close it
+                self.close()
+                raise
 
     @property
     def begins_once(self) -> bool:
@@ -99,18 +102,16 @@ class AnyLoader:
         """The epoch in which the next batch is its first."""
         seed = self._seed_all()
         source, epoch = self._source, len(self._starts) - 1
-        parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
-        for part in (*parts, getattr(parts[2], "sampler", None)):  # the last one: in a batch_sampler of one's own
+        for part in _parts(source):
             if callable(getattr(part, "set_epoch", None)):
-                part.set_epoch(epoch)  # type: ignore[union-attr]
-            if isinstance(getattr(part, "generator", None), torch.Generator):
-                part.generator.manual_seed(seed)  # type: ignore[union-attr]
+                part.set_epoch(epoch)
+        seed_generators(source, seed)
         self._iterator = iter(source)
         if getattr(source, "num_workers", 0):
             self._deaths.wait()
 
     def _seed_all(self) -> int:
-        return _seed_all(seed_of(self._seed, self.position))
+        return seed_all(seed_of(self._seed, self.position))
 
     def _of_worker(self, error: Exception) -> Exception:
         """torch says it itself, unless a tensor was under way: then it is the connection that broke."""
@@ -132,11 +133,7 @@ class AnyLoader:
         for number in range(start, position):
             self.position = number
             is_last = number == position - 1
-            if skips and not is_last:
-                self._seed_all()
-                self._iterator._next_index()  # type: ignore[union-attr]
-            else:
-                batch = self._again(position)
+            batch = self._again(position, skips and not is_last)
         self.position = position
         self._checksum = checksum(batch)
         if saved.get("position") != position:  # the step under way begins again, with batches that were seen
@@ -146,16 +143,22 @@ class AnyLoader:
         else:
             logger.warning("not bit for bit the run as it was: the loader gives other batches than before the stop")
 
-    def _again(self, position: int) -> Any:
+    def _again(self, position: int, skips: bool) -> Any:
+        """The next batch; skips: only its place in the order."""
         assert self._iterator is not None
         self._seed_all()
         try:
-            return next(self._iterator)
+            if skips:
+                return self._iterator._next_index()  # type: ignore[attr-defined]
+            with self._deaths.raised():
+                return next(self._iterator)
         except StopIteration:
             raise ValueError(
                 f"train_loader: expected at least {position - self._starts[-1]} batches, which were trained on before"
                 f" the stop, got {self.position - self._starts[-1]}; give the loader that the run began with"
             ) from None
+        except (RuntimeError, ConnectionError, EOFError) as error:
+            raise self._of_worker(error) from None
 
 
 class _Deaths:
@@ -202,17 +205,22 @@ def begins_once(source: Iterable[Any]) -> bool:
     return iter(source) is source if isinstance(source, Iterator) else False
 
 
-def _seed_all(seed: int) -> int:
-    torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002  # which is what data sets of others draw from
-    return seed
+def seed_generators(source: Iterable[Any], seed: int) -> None:
+    """Those that a loader or sampler draws from instead of torch's own."""
+    for part in _parts(source):
+        if isinstance(getattr(part, "generator", None), torch.Generator):
+            part.generator.manual_seed(seed)
+
+
+def _parts(source: Iterable[Any]) -> list[Any]:
+    parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
+    return [*parts, getattr(parts[2], "sampler", None)]  # the last one: in a batch_sampler of one's own
 
 
 def peek(source: Iterable[Any], seed: int = 0) -> tuple[Any, Iterable[Any]]:
     """(the first batch, a source that still begins with it). seed: of the run, as a generator draws for it now."""
     if begins_once(source):
-        _seed_all(seed_of(seed, 0))
+        seed_all(seed_of(seed, 0))
     iterator = iter(source)
     try:
         first = next(iterator)
@@ -240,6 +248,32 @@ def length(source: Iterable[Any]) -> int | None:
         return len(source)  # type: ignore[arg-type]
     except TypeError:  # there is no such method, or, of a DataLoader, none of its data set
         return None
+
+
+def num_samples(source: Iterable[Any], batch: int) -> int | None:
+    """Of an epoch, if it can tell. batch: as many as a batch has where nothing says how many there are in all."""
+    count = length(source)
+    if count is None:
+        return None
+    if isinstance(source, list | tuple):
+        return sum(size(each) for each in source)
+    own = getattr(source, "batch_size", None)
+    most = None if own is None else count * own  # the last batch may be smaller, or left out
+    for part in (getattr(getattr(source, "batch_sampler", None), "sampler", None), *_parts(source)[1::2]):
+        try:  # those of a sampler, then of the data set
+            total = len(part)
+        except (TypeError, NotImplementedError):
+            continue
+        return total if most is None else min(total, most)
+    return count * batch if most is None else most
+
+
+def size(batch: Any) -> int:
+    """Samples in it: the first length of its first tensor or array that has one."""
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor | np.ndarray) and leaf.ndim:
+            return len(leaf)
+    return 1
 
 
 def kind(source: Iterable[Any]) -> str:

@@ -7,6 +7,7 @@ Micro-batches are always full and may hold the end of an epoch and the beginning
 once an epoch, whatever w and B are, and the whole state of the data is one number: that of the next micro-batch.
 """
 
+import random
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,6 +56,16 @@ def seed_of(seed: int, number: int) -> int:
     x = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + 1) & (2**64 - 1)
     x = (x ^ x >> 31) * 0x94D049BB133111EB & (2**64 - 1)
     return (x ^ x >> 29) & (2**63 - 1)
+
+
+def seed_all(seed: int) -> int:
+    """Of torch's, Python's and numpy's random numbers: what data sets and models of others draw from."""
+    import torch  # which the order of samples does without
+
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002  # the old way is what they draw from
+    return seed
 
 
 def permutation(num_samples: int, seed: int, epoch: int) -> NDArray[np.int64]:

@@ -109,7 +109,7 @@ class Schedule:
             expect(wanted, f"schedule.{name}", "a share below 1, or a whole number of steps", value)
             expect(bool(value) or name in ("warmup", "over"), f"schedule.{name}", "more than 0", value)
         expect(self.over != 0, "schedule.over", "more than 0, or None", self.over)
-        expect(self.floor >= 0, "schedule.floor", "0 or more", self.floor)
+        expect(0 <= self.floor < math.inf, "schedule.floor", "a number, 0 or more", self.floor)
         expect(0 < self.factor <= 1, "schedule.factor", "above 0, at most 1", self.factor)
 
 
@@ -134,13 +134,14 @@ class Freeze:
     """Thaw all when the smoothed loss rises by this share above its lowest since a layer froze; None: never."""
 
     def __post_init__(self) -> None:
-        expect(self.threshold is None or self.threshold > 0, "freeze.threshold", "above 0, or None", self.threshold)
+        share = self.threshold
+        expect(share is None or 0 < share < math.inf, "freeze.threshold", "a number above 0, or None", share)
         expect(self.patience >= 1, "freeze.patience", "1 or more steps", self.patience)
         expect(0 <= self.smoothing < 1, "freeze.smoothing", "from 0 to below 1", self.smoothing)
         expect(self.min_active >= 1, "freeze.min_active", "1 or more layers", self.min_active)
         every, rise = self.thaw_every, self.thaw_on_rise
         expect(every is None or every >= 1, "freeze.thaw_every", "1 or more steps, or None", every)
-        expect(rise is None or rise > 0, "freeze.thaw_on_rise", "a share above 0, or None", rise)
+        expect(rise is None or 0 < rise < math.inf, "freeze.thaw_on_rise", "a share above 0, or None", rise)
 
 
 @dataclass(frozen=True)
@@ -253,7 +254,7 @@ class Config:
         expect((self.steps is None) != (self.epochs is None), "steps", "a number of steps, or of epochs", both)
         expect(self.micro_batch >= 1, "micro_batch", "1 or more samples", self.micro_batch)
         expect(self.accumulate >= 1, "accumulate", "1 or more", self.accumulate)
-        expect(self.clip is None or self.clip > 0, "clip", "a norm above 0, or None", self.clip)
+        expect(self.clip is None or 0 < self.clip < math.inf, "clip", "a norm above 0, or None", self.clip)
         expect(self.threads is None or self.threads >= 1, "threads", "1 or more, or None", self.threads)
         expect(self.max_nonfinite >= 1, "max_nonfinite", "1 or more", self.max_nonfinite)
         floor, lr = self.schedule.floor, self.optimizer.lr

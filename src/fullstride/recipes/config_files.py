@@ -11,10 +11,10 @@ The file in a run folder leaves nothing out. One written by an older version lac
 today's default, and a line of the log says which. One that has fields of which this version knows nothing is refused.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..run_folder.flat import flat
 from . import catalogue
 from .config import Config
 from .strict import as_mapping, overlay
@@ -80,11 +80,3 @@ def missing(config: Config, text: str) -> list[str]:
 
     given = set(flat(yaml.safe_load(text)))
     return [name for name in flat(as_mapping(config)) if name not in given]
-
-
-def flat(mapping: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"optimizer": {"lr": 1}} as {"optimizer.lr": 1}."""
-    found: dict[str, Any] = {}
-    for name, value in mapping.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-    return found

@@ -60,6 +60,10 @@ class Task:
         """Samples held out; 0: there is no evaluation."""
         return len(self.valid_data)
 
+    def num_samples(self, batch: Any, config: "Config") -> int:
+        """In a micro-batch."""
+        return config.micro_batch
+
     def micro_batches_of_epoch(self, config: "Config") -> Fraction | None:
         return Fraction(len(self.train_data), config.micro_batch)
 

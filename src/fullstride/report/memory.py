@@ -34,9 +34,10 @@ def section(run: Run) -> Section | None:
         text.append(_sentence(own))
         tables.append(_own_table(own))
     if batches:
-        bars = [(str(batch.get("name", "?")), batch) for batch in batches]
+        bars = _measured_batches(batches)
         caption = "Memory by part for batches of several sizes: samples at once, or samples x micro-batches."
-        figures.append(Figure(caption, _bars(bars), max(HEIGHT, 1.2 + 0.5 * len(bars))))
+        if bars:
+            figures.append(Figure(caption, _bars(bars), max(HEIGHT, 1.2 + 0.5 * len(bars))))
         tables.append(_batch_table(batches))
         text += _accumulated(batches)
     return Section("Memory", " ".join(text), figures, tables)
@@ -63,7 +64,7 @@ def _sentence(own: Mapping[str, Any]) -> str:
     most = f" The process held {size(peak)} at most by then." if peak else ""
     return (
         f"In one micro-batch of step {own['step']:,} the run measured what its memory was for:"
-        f" {size(sum(known.values()))}, most of it {largest}.{most}"
+        f" {size(sum(known.values()))}, the largest part {largest}.{most}"
     )
 
 
@@ -81,6 +82,12 @@ def _own_table(own: Mapping[str, Any]) -> Table:
 def _batches(found: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     entries = None if found is None else found.get("batches")
     return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
+
+
+def _measured_batches(batches: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """By name; one that failed has no bar: it would look as if it took nothing."""
+    known = [batch for batch in batches if any(number(batch, part) is not None for part in PARTS)]
+    return [(str(batch.get("name", "?")), batch) for batch in known]
 
 
 def _batch_table(batches: Sequence[Mapping[str, Any]]) -> Table:

@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 Row = dict[str, Any]
 Floats = NDArray[np.float64]
 BREAKS = ("interrupted", "failed")  # events
-_NOT_METRICS = {"kind", "attempt", "step", "seconds", "best", "count", "epoch", "samples", "loss", "time"}
 
 
 @dataclass
@@ -122,7 +121,7 @@ class Run:
     def metrics(self) -> list[str]:
         """What evaluations give besides the loss, the one that "best" is judged by first."""
         names = dict.fromkeys(name for row in self.evals for name in row if number(row, name) is not None)
-        return sorted((name for name in names if name not in _NOT_METRICS), key=lambda name: name != self.metric)
+        return sorted((name for name in names if name not in metrics.NOT_METRICS), key=lambda name: name != self.metric)
 
     def best(self) -> Row | None:
         """The evaluation that was the best."""

@@ -1,11 +1,12 @@
 """Runs side by side: their curves in one picture, what their configs differ in, and the figures of each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..run_folder.flat import flat
 from . import curves, drawing, overview, page, words
 from .overview import Summary
 from .run import Run, number, read, series
@@ -39,9 +40,9 @@ def load(folders: Sequence[Path]) -> list[Entry]:
 
 def differences(entries: Sequence[Entry]) -> list[tuple[str, list[str]]]:
     """Fields of the configs that are not the same in all, and their values; "-" where a config has no such field."""
-    flat = [_flat(entry.run.config) for entry in entries]
-    names = list(dict.fromkeys(name for fields in flat for name in fields))
-    rows = [(name, [_shown(fields.get(name, "-")) for fields in flat]) for name in names]
+    configs = [flat(entry.run.config) for entry in entries]
+    names = list(dict.fromkeys(name for fields in configs for name in fields))
+    rows = [(name, [_shown(fields.get(name, "-")) for fields in configs]) for name in names]
     return [(name, values) for name, values in rows if len(set(values)) > 1]
 
 
@@ -170,13 +171,6 @@ def _alone(draw: Draw) -> Callable[["matplotlib.figure.Figure"], None]:
 def _last_loss(run: Run) -> str:
     losses = [value for row in run.train if (value := number(row, "loss")) is not None]
     return words.significant(losses[-1]) if losses else "-"
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
 
 
 def _shown(value: Any) -> str:

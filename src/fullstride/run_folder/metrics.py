@@ -25,6 +25,8 @@ from .tensorboard import Board
 
 Kind = Literal["train", "eval", "event"]
 FILE = "metrics.jsonl"
+NOT_METRICS = ("loss", "count", "step", "seconds", "kind", "attempt", "best", "epoch", "samples", "time")
+"""What the row of an evaluation may hold besides metrics: no metric may be called so, and the report shows none."""
 TABLES: dict[str, str] = {"train": "metrics.csv", "eval": "evaluations.csv"}
 
 

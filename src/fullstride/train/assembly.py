@@ -1,5 +1,6 @@
 """The optimizer, the schedule and the freezer that a config describes."""
 
+import logging
 from typing import Any
 
 from torch import nn
@@ -9,6 +10,8 @@ from ..optim.scaling import LossScaler
 from ..optim.schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
 from ..recipes.config import Config, expect
 from ..recipes.length import Length
+
+logger = logging.getLogger(__name__)
 
 
 def build_optimizer(config: Config, model: nn.Module) -> Any:
@@ -33,7 +36,11 @@ def build_optimizer(config: Config, model: nn.Module) -> Any:
 
 
 def build_schedule(config: Config, length: Length) -> Schedule:
-    """ValueError for steps that do not fit into the run."""
+    """ValueError for steps that do not fit into the run.
+
+    Where they need not, as nothing follows that would be cut off, a warm-up longer than the run is no error: a short
+    trial of a long run has one. mind_warmup() says it.
+    """
     wish, lr, steps = config.schedule, config.optimizer.lr, length.steps
     warmup = length.of(wish.warmup)
     if wish.name == "constant":
@@ -45,11 +52,21 @@ def build_schedule(config: Config, length: Length) -> Schedule:
         expect(warmup < end, "schedule.warmup", f"fewer steps than the {end} of cosine", warmup)
         return WarmupCosine(lr, warmup, end, wish.floor)
     expect(warmup < steps, "schedule.warmup", f"fewer steps than the {steps} of the run", warmup)
-    decay = round(wish.decay * steps) if wish.decay < 1 else int(wish.decay)
+    decay = length.of(wish.decay)
     if wish.decay < 1:
         decay = max(1, min(decay, steps - warmup))
     expect(decay <= steps - warmup, "schedule.decay", f"at most {steps - warmup} steps, which follow warm-up", decay)
     return WarmupStableDecay(lr, warmup, steps, decay, wish.floor)
+
+
+def mind_warmup(config: Config, length: Length) -> None:
+    """Says it if the run ends before its learning rate is the one that was asked for."""
+    warmup, steps = length.of(config.schedule.warmup), length.steps
+    if warmup > steps:
+        logger.warning(
+            "schedule.warmup: %d steps are more than the %d of the run, which ends at %.3g of optimizer.lr",
+            warmup, steps, steps / warmup,
+        )  # fmt: skip
 
 
 def build_scaler(config: Config, precision: str) -> LossScaler | None:

@@ -1,6 +1,8 @@
 """Why a run ended before its last step, and the exit code that says so."""
 
+import contextlib
 import signal
+from collections.abc import Iterator
 
 DONE, FAILED, BAD_INPUT, DIVERGED, WORKER_DIED, FOLDER_IN_USE = range(6)
 EXIT_CODES = {
@@ -33,3 +35,14 @@ class Interrupted(RunEnded):
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}")
         self.code = 128 + signum
+
+
+@contextlib.contextmanager
+def worker_deaths() -> Iterator[None]:
+    """Around what asks the loader for a batch."""
+    from ..data.loader import WorkerDied  # loads torch, which the commands that only read the codes do without
+
+    try:
+        yield
+    except WorkerDied as error:
+        raise DataWorkerDied(str(error)) from None

@@ -7,16 +7,24 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ..data.order import seed_all, seed_of
 from ..preparation import prepare, restore
 from ..recipes import config_files
+from ..recipes.config import Config
 from ..recipes.task import Task
 from ..run_folder.folder import RunFolder
 from .checkpoints.store import Snapshot, Store
 
 
-def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None) -> dict[str, float]:
-    """Mean scores. `between` is called after every batch; the model's mode is as before, whatever that raises."""
+def run(
+    model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None, seed: int = 0
+) -> dict[str, float]:
+    """Mean scores. `between` is called after every batch; the model's mode is as before, whatever that raises.
+
+    What is drawn at random is a function of the seed: one that was broken off comes out the same when it is repeated.
+    """
     was_training = model.training
+    seed_all(seed)
     model.eval()
     sums: Counter[str] = Counter()
     try:
@@ -26,20 +34,28 @@ def run(model: nn.Module, task: Task, batch: int, between: Callable[[], None] = 
                 between()
     finally:
         model.train(was_training)
+    if not sums["count"]:
+        raise ValueError("evaluation: expected at least one batch of held-out data, got none")
     count = sums.pop("count")
     return {name: total / count for name, total in sums.items()}
 
 
+def seed_at(seed: int, step: int) -> int:
+    """Of the evaluation after so many steps of a run; the numbers below 0 are no micro-batch's."""
+    return seed_of(seed, ~step)
+
+
 def evaluate(run_folder: Path, which: str = "best") -> dict[str, float]:
     """Of a run's checkpoint: "best", "last" or the number of a step. In fp32, whatever it was trained in."""
-    model, task, batch, snapshot = load(run_folder, which)
+    model, task, config, snapshot = load(run_folder, which)
+    seed = seed_at(config.seed, snapshot.step)
     try:
-        return run(model, task, batch) | {"step": snapshot.step}
+        return run(model, task, config.evaluation.batch, seed=seed) | {"step": snapshot.step}
     finally:
         restore(model)
 
 
-def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, int, Snapshot]:
+def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, Config, Snapshot]:
     """The model with the weights of a checkpoint, prepared in fp32."""
     config = config_files.from_yaml(RunFolder.read(run_folder).config_yaml, f"{run_folder}/config.yaml")
     snapshot = find(run_folder, which)
@@ -47,7 +63,7 @@ def load(run_folder: Path, which: str = "best") -> tuple[nn.Module, Task, int, S
     model = task.build_model()
     model.load_state_dict(snapshot.tensors["model"])
     model, _ = prepare(model.eval(), precision="fp32", threads=config.threads)
-    return model, task, config.evaluation.batch, snapshot
+    return model, task, config, snapshot
 
 
 def find(run_folder: Path, which: str = "best") -> Snapshot:

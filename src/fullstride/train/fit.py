@@ -14,16 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from ..data import any_loader
 from ..data.any_loader import AnyLoader
 from ..optim import Lookahead, torch_optimizers
 from ..preparation import restore
-from ..recipes import config_files
 from ..recipes.config import Config, Evaluation, Optimizer, Schedule
 from ..recipes.strict import as_mapping, overlay
 from ..recipes.task import Task
+from ..run_folder.flat import flat
+from ..run_folder.metrics import NOT_METRICS
 from .checkpoints.store import Store
 from .hooks import Hook
 from .trainer import Result, Trainer
@@ -70,6 +71,7 @@ def fit(
     batch_loss: instead, batch_loss(model, batch), for everything else.
     optimizer: torch.optim's AdamW, Adam or SGD, one of fullstride.optim, or fields such as {"name": "lamb"}.
     metrics: name -> function(output, target) that gives the mean over a batch, computed with valid_loader.
+    higher_is_better: the names of those whose best value is the highest.
     run, resume: the folder for everything, and whether to go on with what is there; else to begin.
     load_best: ends with the weights of the best evaluation instead.
     fields: every field of a recipe's config: accumulate=8, precision="fp32", clip=1.0, seed=3,
@@ -79,6 +81,7 @@ def fit(
     count FLOPs (fullstride.flops).
     """
     _check_metrics({} if metrics is None else metrics, loss, valid_loader)
+    _check_higher(higher_is_better, metrics or {})
     given = fields.get("seed", 0)
     seed = given if isinstance(given, int) else 0  # what is none is refused with the config
     task = _LoaderTask(model, train_loader, valid_loader, loss, batch_loss, metrics or {}, higher_is_better, seed)
@@ -115,7 +118,8 @@ def fit(
         if best is not None:
             model.load_state_dict(best.tensors["model"])
     if report:
-        _report(result.run)
+        with _said_if(not quiet):
+            _report(result.run)
     return result
 
 
@@ -159,14 +163,14 @@ def _as_fields(optimizer: torch.optim.Optimizer) -> Optimizer:
 
 def _differences(of_run: Config, given: Config) -> list[str]:
     """Fields whose value in the run's own config is another one than in the call."""
-    before, now = (dict(config_files.flat(as_mapping(config))) for config in (of_run, given))
+    before, now = (dict(flat(as_mapping(config))) for config in (of_run, given))
     changed = [name for name in now if before[name] != now[name] and not (name == "precision" and now[name] == "auto")]
     return [f"{name}: the run goes on with {before[name]}, not with {now[name]} of this call" for name in changed]
 
 
 @contextlib.contextmanager
 def _said_if(loud: bool) -> Iterator[None]:
-    """What restore() says, with the trainer's own lines: it ends after them."""
+    """What is said after the trainer's end, as its own lines are."""
     from .progress.terminal import set_up_logging
 
     undo = set_up_logging(None, quiet=not loud)
@@ -183,6 +187,8 @@ def _report(run: Path) -> None:
         logger.info("report: %s", report.write(run))
     except ModuleNotFoundError as error:
         logger.info("no report: %s is not installed; get it with: pip install 'fullstride[report]'", error.name)
+    except (OSError, ValueError) as error:  # the run is done and must not be lost for it
+        logger.warning("no report: %s; try again with: fullstride report %s", error, run)
 
 
 class _LoaderTask(Task):
@@ -205,21 +211,20 @@ class _LoaderTask(Task):
         self._model, self._loss, self._batch_loss, self._metrics = model, loss, batch_loss, dict(metrics)
         self.example, self.source = any_loader.peek(source, seed)
         self._valid = valid
-        self.batch_size = getattr(source, "batch_size", None) or _size(self.example)
+        self.batch_size = getattr(source, "batch_size", None) or any_loader.size(self.example)
         self.metrics = ("loss", *self._metrics)
         self.higher_is_better = frozenset(higher_is_better)
 
     @property
     def num_train(self) -> int | None:
-        count = any_loader.length(self.source)
-        return None if count is None else count * self.batch_size
+        return any_loader.num_samples(self.source, self.batch_size)
 
     @property
     def num_valid(self) -> int | None:
-        if self._valid is None:
-            return 0
-        count = any_loader.length(self._valid)
-        return None if count is None else count * self.batch_size
+        return 0 if self._valid is None else any_loader.num_samples(self._valid, self.batch_size)
+
+    def num_samples(self, batch: Any, config: Config) -> int:
+        return any_loader.size(batch)
 
     def micro_batches_of_epoch(self, config: Config) -> Fraction | None:
         count = any_loader.length(self.source)
@@ -232,6 +237,7 @@ class _LoaderTask(Task):
 
     def valid_batches(self, batch: int) -> Iterable[Any]:
         assert self._valid is not None
+        any_loader.seed_generators(self._valid, torch.initial_seed())  # which evaluation.py has just set
         return self._valid
 
     def build_model(self) -> nn.Module:
@@ -241,14 +247,14 @@ class _LoaderTask(Task):
         return self.optimizer
 
     def example_batch(self) -> tuple[Any, int]:
-        return self.example, _size(self.example)
+        return self.example, any_loader.size(self.example)
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         return self._loss_and_output(model, batch)[0]
 
     def score(self, model: nn.Module, batch: Any) -> dict[str, float]:
         loss, output, target = self._loss_and_output(model, batch)
-        count = _size(batch)
+        count = any_loader.size(batch)
         values = {name: float(metric(output, target)) for name, metric in self._metrics.items()}
         return {"count": count, "loss": loss.item() * count} | {name: value * count for name, value in values.items()}
 
@@ -285,30 +291,28 @@ def _scalar(value: Any, who: str) -> Tensor:
     return value
 
 
-def _size(batch: Any) -> int:
-    """Samples in it: the first length of its first tensor or array that has one."""
-    for leaf in tree_leaves(batch):
-        if isinstance(leaf, Tensor | np.ndarray) and leaf.ndim:
-            return len(leaf)
-    return 1
-
-
-_TAKEN = ("loss", "count", "step", "seconds", "kind", "attempt", "best")
-"""Names in the row of an evaluation that no metric may have."""
-
-
 def _check_metrics(metrics: Any, loss: Any, valid: Any) -> None:
     if not isinstance(metrics, Mapping):
         raise TypeError(f"metrics: expected a dictionary of names and functions, got {type(metrics).__name__}")
     for name, function in metrics.items():
         if not callable(function):
             raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
-        if name in _TAKEN or not isinstance(name, str):
-            raise ValueError(f"metrics: expected names besides {', '.join(_TAKEN)}, got {name!r}; give it another")
+        if name in NOT_METRICS or not isinstance(name, str):
+            raise ValueError(f"metrics: expected names besides {', '.join(NOT_METRICS)}, got {name!r}; give it another")
     if metrics and loss is None:
         raise ValueError("metrics: expected loss= with them, which says what output and target are, got none")
     if metrics and valid is None:
         raise ValueError("metrics: expected valid_loader= with them, on which they are computed, got none")
+
+
+def _check_higher(names: Any, metrics: Mapping[str, Any]) -> None:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        hint = f"; give [{names!r}]" if isinstance(names, str) else ""
+        raise TypeError(f"higher_is_better: expected a list of names of metrics, got {names!r}{hint}")
+    for name in names:
+        if name not in (*metrics, "loss", "accuracy"):  # the default names accuracy, whether it is there or not
+            known = ", ".join(("loss", *metrics))
+            raise ValueError(f"higher_is_better: expected names of metrics ({known}), got {name!r}")
 
 
 def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> None:
@@ -324,6 +328,8 @@ def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> N
             raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {found}{hint}")
     if valid is not None and any_loader.begins_once(valid):
         raise TypeError("valid_loader: expected one that can be gone over again, got an iterator; give a list, say")
+    if valid is not None and any_loader.length(valid) == 0:
+        raise ValueError("valid_loader: expected at least one batch, got none; leave it out to train without")
     if loss is not None and batch_loss is not None:
         raise ValueError("fit: expected loss or batch_loss, got both")
     for name, function in {"loss": loss, "batch_loss": batch_loss}.items():

@@ -19,6 +19,8 @@ class State:
     step: int = 0  # optimizer steps done, skipped ones among them
     micro: int = 0  # micro-batches of the next one that are in the gradients already
     micro_losses: list[float] = field(default_factory=list)  # of these
+    micro_samples: int = 0  # in these
+    samples: int = 0  # in those of the steps done
     step_losses: list[float] = field(default_factory=list)  # of the steps since the last row of metrics
     evaluated: int = 0  # the step after which the last evaluation was
     best: dict[str, Any] | None = None  # its row
@@ -26,6 +28,10 @@ class State:
     nonfinite: int = 0  # steps skipped in a row
     stopped: str = ""  # why the run is over before its last step
     data: dict[str, Any] | None = None  # what the loader wants to be told
+
+    def begin_step(self) -> None:
+        """The next one has no micro-batch yet, or none any more."""
+        self.micro, self.micro_losses, self.micro_samples = 0, [], 0
 
     def document(self) -> dict[str, Any]:
         """Fit for JSON, which has no NaN: a loss may be one."""
@@ -71,7 +77,7 @@ def restore(
     if document["environment"]["precision"] == precision:
         _restore_gradients(snapshot.tensors.get("gradients", {}), model)
     else:  # they are of another dtype, or scaled: the step under way begins again
-        state.micro, state.micro_losses = 0, []
+        state.begin_step()
     return state
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.loader import DataEnded, WorkerDied
+from ..data.loader import DataEnded
 from ..data.order import seed_of
 from ..preparation import prepare
 from ..recipes import config_files, strict
@@ -22,7 +22,7 @@ from ..run_folder.folder import RunFolder
 from . import assembly, environment, evaluation, state
 from .checkpoints.saver import Saver
 from .checkpoints.store import Kind, NonFiniteWeights, Snapshot, Store
-from .errors import DataWorkerDied, Diverged, Interrupted
+from .errors import Diverged, Interrupted, worker_deaths
 from .hooks import Hook
 from .progress.recorder import Recorder
 from .progress.terminal import set_up_logging
@@ -74,7 +74,8 @@ class Trainer:
         trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks, task)
         trainer._resumes = True
         for name in config_files.missing(trainer.config, text):
-            logger.warning("%s/config.yaml is older than the field %s, which takes its default", run, name)
+            value = "its default" if base is None else "the value of this call"
+            logger.warning("%s/config.yaml is older than the field %s, which takes %s", run, name, value)
         return trainer
 
     def stop(self, why: str) -> None:
@@ -133,7 +134,8 @@ class Trainer:
                 self.optimizer.step()
                 self.optimizer.zero_grad()
             self.state.step += 1
-            self.state.micro, self.state.micro_losses = 0, []
+            self.state.samples += self.state.micro_samples
+            self.state.begin_step()
             self.state.step_losses.append(step_loss)
             self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
             if logs:
@@ -144,15 +146,16 @@ class Trainer:
     def _train_micro_batch(self) -> None:
         began = time.perf_counter()
         torch.default_generator.manual_seed(seed_of(self.config.seed, self.loader.position))  # of dropout
-        with self.clock("data"):
-            batch = self._next_batch()
+        with self.clock("data"), worker_deaths():
+            batch = self.loader.next()
         loaded = time.perf_counter()
         self._is_half = True
         with self.clock("forward"), self.recorder.memory.forward(self.state.step, self.state.micro):
             loss = self.task.loss(self.model, batch)
-        with self.clock("backward"), self.recorder.memory.backward():
+        with self.clock("backward"), self.recorder.memory.backward(loss):
             (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
         self.state.micro_losses.append(loss.item())
+        self.state.micro_samples += self.task.num_samples(batch, self.config)
         self.state.micro += 1
         self._is_half = False
         self.loader.observe(loaded - began, time.perf_counter() - loaded)
@@ -160,15 +163,9 @@ class Trainer:
     def _end_with_data(self) -> None:
         """A step of which there is only a part is not taken."""
         self.optimizer.zero_grad()
-        self.state.micro, self.state.micro_losses = 0, []
+        self.state.begin_step()
         self.stop("the data ended")
         logger.info("stopping: the data ended at step %d of %d", self.state.step, self.length.steps)
-
-    def _next_batch(self) -> Any:
-        try:
-            return self.loader.next()
-        except WorkerDied as error:
-            raise DataWorkerDied(str(error)) from None
 
     def _is_over(self) -> bool:
         return self.state.step >= self.length.steps or bool(self.state.stopped)
@@ -195,6 +192,7 @@ class Trainer:
         if not self._resumes:
             self.task.write_files(self.folder.path)
         stack.callback(set_up_logging(self.folder.log, self.quiet))
+        assembly.mind_warmup(self.config, self.length)
         self.signals = stack.enter_context(Signals())
         self.recorder = Recorder(self.folder, self.config, self.task, self.length, began, self.quiet)
         self.clock = self.recorder.clock
@@ -241,13 +239,17 @@ class Trainer:
             logger.warning("not bit for bit the run as it was: %s", line)
         precision = self.environment["precision"]
         self.state = state.restore(snapshot, precision, self.model, self.optimizer, self.freezer)
+        if not self.state.samples and self.state.step:  # of a version that did not count them
+            position = self.state.step * self.config.accumulate + self.state.micro
+            self.state.samples = position * self.config.micro_batch
         self._saved = self._place()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         config = self.config
         self._is_sound = True
         position = self.state.step * config.accumulate + self.state.micro
-        self.loader = self.task.train_batches(config, position, self.state.data)
+        with worker_deaths():
+            self.loader = self.task.train_batches(config, position, self.state.data)
         stack.callback(self.loader.close)
         self.recorder.start(stack, self.state, self.model, self.flops, self.environment, self.freezer)
         self._call_hooks("on_start")
@@ -262,7 +264,8 @@ class Trainer:
             return
         began = time.perf_counter()
         with self.clock("evaluate"):
-            row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals)
+            seed = evaluation.seed_at(self.config.seed, step)
+            row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals, seed)
             finite = all(math.isfinite(row[name]) for name in self.task.metrics)  # else there is nothing to show
             sample = self.task.sample(self.model) if finite else None
         row |= {"step": step, "seconds": time.perf_counter() - began}
@@ -341,7 +344,7 @@ class Trainer:
         if not self._is_sound or isinstance(error, Diverged):
             return
         if self._is_half:  # the step begins again
-            self.state.micro, self.state.micro_losses = 0, []
+            self.state.begin_step()
         try:
             self.saver.wait()
         except (NonFiniteWeights, OSError) as of_the_last:  # which is no reason not to try again

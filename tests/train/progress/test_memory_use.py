@@ -3,7 +3,10 @@
 import contextlib
 
 import pytest
+import torch
+from torch import nn
 
+import fullstride
 from fullstride.machine import heap
 from fullstride.run_folder.metrics import read
 from fullstride.train.progress.memory_use import MemoryUse
@@ -89,3 +92,30 @@ def test_every_process_of_a_run_is_measured(tmp_path):
     (tmp_path / "run" / "checkpoints" / "step-00000012").rename(tmp_path / "gone")
     Trainer.resume(tmp_path / "run").fit()
     assert [row["step"] for row in measured(tmp_path / "run")] == [2, 12]
+
+
+class Slopes(nn.Module):
+    """The gradient of a small network with respect to its inputs, a sample at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.out = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, x):
+        def height(point):
+            return self.out(torch.tanh(self.hidden(point))).sum()
+
+        return torch.func.vmap(torch.func.grad(height))(x)
+
+
+@pytest.mark.parametrize("malloc", ["as it is", "does not tell"])
+def test_a_model_that_differentiates_in_its_forward_trains_and_is_measured(tmp_path, monkeypatch, malloc):
+    if malloc == "does not tell":
+        monkeypatch.setattr(heap, "in_use", lambda: None)
+    batches = [(torch.randn(6, 4), torch.randn(6, 4))] * 4
+    fullstride.fit(
+        Slopes(), batches, nn.functional.mse_loss, epochs=1, precision="fp32", threads=1, run=tmp_path / "run",
+        report=False,
+    )  # fmt: skip
+    (found,) = measured(tmp_path / "run")
+    assert found["activations"] > 0

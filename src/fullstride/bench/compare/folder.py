@@ -52,7 +52,6 @@ class Folder:
             "clip": config.clip,
             "threads": config.threads,
             "config": {f.name: wish[f.name] for f in fields(Config)},  # what every recipe has, for our side
-            "options": {"state_precision": config.optimizer.state_precision, "activations": config.activations},
             "unit": task.unit,
             "num_units": num_samples * task.units_per_sample,
             "gflop": None if flops is None else num_samples * flops / 1e9,

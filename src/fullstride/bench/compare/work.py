@@ -25,7 +25,6 @@ class Work:
         self.plain = plain  # plain_optimizers.py
         self.clip: float | None = facts["clip"]
         self.threads: int | None = facts["threads"]
-        self.options: dict[str, Any] = facts["options"]  # of prepare(), besides
         self.unit: str = facts["unit"]
         self.num_units: int = facts["num_units"]  # of a step
 
@@ -52,20 +51,35 @@ class Work:
         """For prepare(): torch's where torch has one, else one of fullstride.optim."""
         import fullstride.optim as optim
 
-        wish, states = self.facts["optimizer"], self.options["state_precision"]
+        wish, states = self.facts["optimizer"], self.facts["config"]["optimizer"]["state_precision"]
         if hasattr(torch.optim, wish["class"]):
             optimizer = getattr(torch.optim, wish["class"])(model.parameters(), **wish["arguments"])
         else:
             optimizer = getattr(optim, wish["class"])(model.parameters(), state_precision=states, **wish["arguments"])
         return optim.Lookahead(optimizer, **wish["lookahead"]) if wish["lookahead"] else optimizer
 
-    def our_freezer(self, model: nn.Module) -> Any:
-        """That of the trainer, or None."""
-        from fullstride.recipes import config, strict
+    def our_options(self) -> dict[str, Any]:
+        """Of prepare(), besides precision, clip and threads: those of the trainer."""
         from fullstride.train import assembly
 
-        wish = strict.overlay(config.Config(recipe="", steps=1, micro_batch=1), self.facts["config"])
-        return assembly.build_freezer(wish, model)
+        wish = self._our_config()
+        return {
+            "state_precision": wish.optimizer.state_precision,
+            "activations": wish.activations,
+            "overlap_weight_grads": wish.overlap_weight_grads,
+            "loss_scaler": assembly.build_scaler(wish, wish.precision),
+        }
+
+    def our_freezer(self, model: nn.Module) -> Any:
+        """That of the trainer, or None."""
+        from fullstride.train import assembly
+
+        return assembly.build_freezer(self._our_config(), model)
+
+    def _our_config(self) -> Any:
+        from fullstride.recipes import config, strict
+
+        return strict.overlay(config.Config(recipe="", steps=1, micro_batch=1), self.facts["config"])
 
     def step(self, number: int) -> tuple[list[tuple[Tensor, ...]], float]:
         """The micro-batches of a step and its learning rate."""

@@ -242,8 +242,11 @@ class Work:
 
     def __init__(self, model: str, accumulate: int) -> None:
         self.workload, self.accumulate = WORKLOADS[model], accumulate
-        self.options: dict[str, Any] = {}  # of prepare(), besides
         self.unit, self.num_units = self.workload.unit, self.workload.num_units * accumulate  # of a step
+
+    def our_options(self) -> dict[str, Any]:
+        """Of prepare(), besides precision, clip and threads."""
+        return {}
 
     def build(self) -> nn.Module:
         torch.manual_seed(SEED)

@@ -68,7 +68,7 @@ class Training:
             import fullstride
 
             options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads}
-            options |= work.options | config.get("options", {})
+            options |= work.our_options() | config.get("options", {})
             model, optimizer = fullstride.prepare(model, work.our_optimizer(model), **options)
             self.freezer = work.our_freezer(model)
             self.clip = None  # the optimizer does

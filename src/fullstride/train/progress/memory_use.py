@@ -8,15 +8,16 @@
     resident      of the process when the step ends; `peak`: the most it ever was
 
 It is the last micro-batch of the second step: states, main gradients and buffers are there by then. No value is
-changed: malloc is asked, and a hook that returns what it was given tells when backward takes out a saved tensor.
-Where malloc does not tell (not glibc), activations are the saved tensors, and temporary is not known.
+changed: malloc is asked, and a hook before each node of the graph, which changes no gradient, tells when to ask it in
+backward. (Hooks of saved tensors would tell, too, but torch.func.grad in a forward raises where there are any.)
+Where malloc does not tell (not glibc), activations are the saved tensors as backward would take them out, so those
+kept as bf16 are counted as fp32; and temporary is not known.
 """
 
 import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ...machine import heap, memory
@@ -38,27 +39,37 @@ class MemoryUse:
         if (step, micro) != self._place:
             yield
             return
-        self._is_on, self._saved = True, dict[int, int]()
-        self._before = self._most = heap.in_use()
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
-            yield
-        after = heap.in_use()
-        if after is None or self._before is None:
-            own = set(_sizes([*self._model.parameters(), *self._model.buffers()]))
-            self._found["activations"] = sum(size for key, size in self._saved.items() if key not in own)
-        else:
-            self._most = after
-            self._found["activations"] = max(0, after - self._before)
+        self._is_on = True
+        self._before = heap.in_use()
+        yield
+        self._most = heap.in_use()
+        if self._most is not None and self._before is not None:
+            self._found["activations"] = max(0, self._most - self._before)
 
     @contextlib.contextmanager
-    def backward(self) -> Iterator[None]:
-        """Around the backward that follows."""
+    def backward(self, loss: Tensor) -> Iterator[None]:
+        """Around the backward that follows, of what forward gave."""
         if not self._is_on:
             yield
             return
         self._is_on = False
         before = _sizes(self._gradients())
-        yield
+        nodes = _nodes(loss)
+        if self._most is None or self._before is None:
+            own = set(_sizes([*self._model.parameters(), *self._model.buffers()]))
+            saved = _sizes(_saved(nodes))
+            self._found["activations"] = sum(size for key, size in saved.items() if key not in own)
+            handles = []
+        else:
+            handles = [node.register_prehook(self._look) for node in nodes]
+            hooks = (heap.in_use() or 0) - self._most  # bytes that are there to measure
+            self._before, self._most = self._before + hooks, self._most + hooks
+        del nodes
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
         sizes = _sizes(self._gradients())
         self._found["gradients"] = sum(sizes.values())
         new = sum(sizes.values()) - sum(before.values())
@@ -90,16 +101,33 @@ class MemoryUse:
         parameters = list(self._model.parameters())
         return [p.grad for p in parameters if p.grad is not None] + _kept_gradients.buffers(parameters)
 
-    def _pack(self, tensor: Tensor) -> Tensor:
-        if self._before is None:
-            self._saved |= _sizes([tensor])
-        return tensor
-
-    def _unpack(self, tensor: Tensor) -> Tensor:
+    def _look(self, _: Any) -> None:
+        """Before a node of backward."""
         now = heap.in_use()
         if now is not None and self._most is not None:
             self._most = max(self._most, now)
-        return tensor
+
+
+def _nodes(loss: Tensor) -> list[Any]:
+    """Of the graph behind it, but those that add a gradient to a parameter: they may live on in the next step."""
+    found: dict[Any, None] = {}
+    open_ends = [loss.grad_fn]
+    while open_ends:
+        node = open_ends.pop()
+        if node is not None and node not in found and type(node).__name__ != "AccumulateGrad":
+            found[node] = None
+            open_ends += [other for other, _ in node.next_functions]
+    return list(found)
+
+
+def _saved(nodes: Iterable[Any]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for node in nodes:
+        for name in (name for name in dir(node) if name == "saved_tensors" or name.startswith("_saved_")):
+            with contextlib.suppress(RuntimeError):  # changed in place since, which is backward's to say
+                value = getattr(node, name)
+                found += [x for x in (value if isinstance(value, tuple) else (value,)) if isinstance(x, Tensor)]
+    return found
 
 
 def _sizes(tensors: Iterable[Tensor]) -> dict[int, int]:

@@ -54,6 +54,7 @@ class Recorder:
         self._frozen = FrozenLayers(freezer)
         self._layers = LayerNorms(model) if self._config.logging.grad_norms else None
         self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
+        self._row_samples = state.samples + state.micro_samples
         size = sum(p.numel() for p in model.parameters())
         self._write_machine(explain(model), size, environment)
         attempt = last_attempt(self._folder.path) + 1  # one that was killed before it saved counts, too
@@ -93,11 +94,10 @@ class Recorder:
 
     def trained(self, state: State, optimizer: Any, norms: dict[str, Norms]) -> None:
         """The row of the steps since the last one."""
-        config = self._config
         row = {
             "step": state.step,
             "epoch": self._length.epochs(state.step),
-            "samples": state.step * config.accumulate * config.micro_batch,
+            "samples": state.samples,
             "loss": sum(state.step_losses) / len(state.step_losses),
             "lr": float(optimizer.param_groups[0]["lr"]),
             "grad_norm": optimizer.last_grad_norm,
@@ -110,7 +110,7 @@ class Recorder:
             **self._frozen.row(),
             **{"grad_norms": {}, "weight_norms": {}} | norms,
         }
-        self._row_step, self._row_micro, state.step_losses = state.step, 0, []
+        self._row_step, self._row_micro, self._row_samples, state.step_losses = state.step, 0, state.samples, []
         self.metrics.write("train", row)
         self._progress.train(row)
 
@@ -120,11 +120,11 @@ class Recorder:
         wall = parts.pop("wall")
         computing = max(1e-9, wall - parts["evaluate"] - parts["checkpoint"])
         micro = (state.step - self._row_step) * self._config.accumulate - self._row_micro
-        samples = micro * self._config.micro_batch / computing if micro else None
+        samples = (state.samples - self._row_samples) / computing if micro > 0 else None
         work = self._frozen.work(micro / self._config.accumulate)
         gflops = samples * self._flops * work / 1e9 if samples and self._flops is not None else None
         return {
-            "step_ms": 1e3 * computing * self._config.accumulate / micro if micro else None,
+            "step_ms": 1e3 * computing * self._config.accumulate / micro if micro > 0 else None,
             "per_second": samples * self._task.units_per_sample if samples else None,
             "gflops": gflops,
             "share_of_peak": gflops / self._peak if gflops and self._peak else None,
