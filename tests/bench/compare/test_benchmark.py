@@ -222,11 +222,11 @@ def test_a_side_sees_what_was_handed_over(folder):
 
 def test_our_side_is_prepared_as_the_trainer_prepares(tmp_path):
     changes = {"activations": "bf16", "overlap_weight_grads": True, "loss_scale": {"start": 8.0, "interval": 3}}
-    config = CONFIG.replace(**changes, optimizer={"state_precision": "bf16"})
+    config = CONFIG.replace(**changes, precision="fp16", optimizer={"state_precision": "bf16"})
     options = step_side.find_work(case(Folder(tmp_path, config)).config()).our_options()
     scaler = options.pop("loss_scaler")
     assert options == {"state_precision": "bf16", "activations": "bf16", "overlap_weight_grads": True}
-    assert vars(scaler) == vars(assembly.build_scaler(config))
+    assert vars(scaler) == vars(assembly.build_scaler(config, "fp16"))
     assert scaler.scale == 8.0
 
 
