@@ -9,7 +9,6 @@ the same data to the same step, with nothing changed but the field; its recipe n
 """
 
 import argparse
-import contextlib
 import json
 import statistics
 import tempfile
@@ -19,19 +18,17 @@ from typing import Any
 
 from fullstride import recipes
 from fullstride.bench import conditions
-from fullstride.bench.measure import Timing
 from fullstride.bench.memory import benchmark as memory_benchmark
 from fullstride.bench.step.cases import Case
-from fullstride.bench.step.process import Side
-from fullstride.bench.step.stock import WARM_UP
 from fullstride.recipes.config import Config
 from fullstride.run_folder import metrics
 from fullstride.train.trainer import Trainer
 
+from . import own_sides
+
 WISHES = ("same", "bf16")
 MEMORY = {"mlp": (1024,), "llama": (8, 32)}  # recipe: samples at once; a sample of llama is 256 tokens
 SPEED = {"mlp": Case("mlp"), "llama": Case("llama", batch="4 x 256"), "bert": Case("bert")}
-_TURN = 2.0  # seconds of steps of a side in a round, at least
 _LAST = 10  # rows of metrics that the training loss at the end is the mean of
 
 
@@ -49,27 +46,12 @@ def memory(config: Config, micro_batch: int) -> dict[str, Any]:
 
 def speed(case: Case, rounds: int) -> dict[str, Any]:
     """Milliseconds of a step by wish, and how many times as fast it is with bf16."""
-    with contextlib.ExitStack() as stack:
-        sides = []
-        for wish in WISHES:
-            side = Side(wish, case.config(fullstride="fp32", options={"activations": wish}))
-            stack.callback(side.close)
-            sides.append(side)
-        for side in sides:
-            side.run(WARM_UP)
-        steps = max(1, round(_TURN / _seconds(sides[0], 1)))
-        rows = [[_seconds(side, steps) for side in sides] for _ in range(rounds)]
-    same, bf16 = (Timing(seconds) for seconds in zip(*rows, strict=True))
+    measured = own_sides.in_turns(case, "fp32", {wish: {"activations": wish} for wish in WISHES}, rounds)
+    same, bf16 = measured.timings
     return {
-        "model": case.title, "rounds": rounds, "steps_a_round": steps,
+        "model": case.title, "rounds": rounds, "steps_a_round": measured.steps,
         "ms": {"same": 1000 * same.median, "bf16": 1000 * bf16.median}, "ratio": bf16.ratio_to(same)._asdict(),
     }  # fmt: skip
-
-
-def _seconds(side: Side, steps: int) -> float:
-    seconds = statistics.median(side.run(steps)["seconds"])
-    side.rest()
-    return seconds
 
 
 def loss(config: Config, seeds: Sequence[int]) -> list[dict[str, Any]]:

@@ -7,9 +7,7 @@ Each side is a process of its own (bench/step/side.py). A mechanism that earns 2
 """
 
 import argparse
-import contextlib
 import json
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,28 +15,18 @@ from typing import Any
 from fullstride.bench import conditions
 from fullstride.bench.measure import Timing
 from fullstride.bench.step.cases import Case
-from fullstride.bench.step.process import Side
-from fullstride.bench.step.stock import WARM_UP
 from fullstride.rewriting import MECHANISMS
 
+from . import own_sides
+
 MODELS = {"mlp": Case("mlp"), "llama": Case("llama", batch="4 x 256"), "bert": Case("bert"), "gpt2": Case("gpt2")}
-_TURN = 2.0  # seconds of steps of a side in a round, at least
 
 
 def measure(case: Case, mechanism: str, rounds: int) -> dict[str, Any]:
     """Milliseconds of a step on both sides, and how many times as fast the step is with the mechanism."""
-    common = {"overlap_weight_grads": True} if mechanism == "overlap" else {}
-    with contextlib.ExitStack() as stack:
-        sides = []
-        for name, options in (("all", common), (f"without {mechanism}", common | {"without": [mechanism]})):
-            side = Side(name, case.config(fullstride="auto", options=options))
-            stack.callback(side.close)
-            sides.append(side)
-        for side in sides:
-            side.run(WARM_UP)
-        steps = max(1, round(_TURN / _seconds(sides[0], 1)))
-        rows = [[_seconds(side, steps) for side in sides] for _ in range(rounds)]
-    full, less = (Timing(seconds) for seconds in zip(*rows, strict=True))
+    common: dict[str, Any] = {"overlap_weight_grads": True} if mechanism == "overlap" else {}
+    options = {"all": common, f"without {mechanism}": common | {"without": [mechanism]}}
+    sides, (full, less), steps = own_sides.in_turns(case, "auto", options, rounds)
     return {
         "model": case.title, "mechanism": mechanism, "precision": sides[0].facts["precision"],
         "steps_a_round": steps, "rounds": rounds,
@@ -47,12 +35,6 @@ def measure(case: Case, mechanism: str, rounds: int) -> dict[str, Any]:
             abs(a - b) / abs(a) for a, b in zip(sides[0].losses, sides[1].losses, strict=False)
         ),
     }  # fmt: skip
-
-
-def _seconds(side: Side, steps: int) -> float:
-    seconds = statistics.median(side.run(steps)["seconds"])
-    side.rest()
-    return seconds
 
 
 def _milliseconds(side: Timing) -> dict[str, float]:

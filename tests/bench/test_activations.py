@@ -1,7 +1,7 @@
 """The measurement of what activations in bf16 do, with real processes and tiny models. How much is for it to tell."""
 
 import pytest
-from benchmarks import activations
+from benchmarks import activations, own_sides
 
 from fullstride import recipes
 from fullstride.bench.step.cases import Case
@@ -19,7 +19,7 @@ def test_memory_is_less():
 
 
 def test_both_sides_of_the_timing_take_steps(monkeypatch):
-    monkeypatch.setattr(activations, "_TURN", 0.01)
+    monkeypatch.setattr(own_sides, "TURN", 0.01)
     row = activations.speed(Case("tiny-llama"), rounds=1)
     assert row["ratio"]["median"] == pytest.approx(row["ms"]["same"] / row["ms"]["bf16"])
 
