@@ -12,6 +12,7 @@ from fullstride.ops import vector_math
 from fullstride.ops._overlap import overlap_weight_grads
 from fullstride.ops.attention import attention, attention_reference
 from fullstride.ops.bias_act import bias_act, bias_act_reference
+from fullstride.ops.conv1d import conv1d, conv1d_reference
 from fullstride.ops.convert import to_bf16
 from fullstride.ops.cross_entropy import cross_entropy, cross_entropy_reference
 from fullstride.ops.dropout import dropout, dropout_reference
@@ -73,6 +74,19 @@ CASES: dict[str, tuple] = {
         partial(linear, activation="silu"),
         partial(linear_reference, activation="silu"),
         [(4, 5), (6, 5)],
+    ),
+    **{
+        f"conv1d {name}": (
+            partial(conv1d, padding=1, activation=name),
+            partial(conv1d_reference, padding=1, activation=name),
+            [(2, 4, 5), (3, 4, 3), (3,)],
+        )
+        for name in ("none", "relu", "gelu", "gelu_tanh", "silu")
+    },
+    "conv1d without bias": (
+        partial(conv1d, padding="same"),
+        partial(conv1d_reference, padding="same"),
+        [(2, 4, 5), (3, 4, 3)],
     ),
     **{
         f"bias_act {name}": (

@@ -22,6 +22,9 @@ def pair(module: nn.Module) -> tuple[nn.Module, nn.Module]:
 MODULES = {
     "Linear": (lambda: nn.Linear(7, 5), (3, 7)),
     "Linear without bias": (lambda: nn.Linear(7, 5, bias=False), (2, 3, 7)),
+    "Conv1d": (lambda: nn.Conv1d(7, 5, 3, padding=1), (3, 7, 9)),
+    "Conv1d that pays": (lambda: nn.Conv1d(64, 96, 5, padding="same"), (3, 14, 64)),
+    "Conv1d without bias": (lambda: nn.Conv1d(64, 96, 5, padding="valid", bias=False), (3, 16, 64)),
     "LayerNorm": (lambda: nn.LayerNorm(7), (3, 7)),
     "LayerNorm without weights": (lambda: nn.LayerNorm(7, elementwise_affine=False), (3, 7)),
     "RMSNorm": (lambda: nn.RMSNorm(7), (3, 7)),
@@ -39,7 +42,11 @@ def test_a_swapped_module_computes_the_same_forward_and_backward(name):
     assert isinstance(fast, type(ordinary))
     x = torch.randn(shape)
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
-    y, z = ordinary(a), fast(b)
+    if shape[-1] == 64:  # of a convolution, as Transformers call it
+        y, z = ordinary(a.transpose(1, 2)), fast(b.transpose(1, 2))
+        assert z.grad_fn.name() == "Conv1dFunctionBackward"
+    else:
+        y, z = ordinary(a), fast(b)
     torch.testing.assert_close(z, y, rtol=2e-5, atol=2e-6)
     y.square().sum().backward()
     z.square().sum().backward()
@@ -87,6 +94,10 @@ def test_dropout_keeps_the_distribution_and_is_off_in_eval():
 LEFT = {
     "a subclass": lambda: type("Mine", (nn.Linear,), {})(3, 3),
     "a parametrized weight": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 3)),
+    "a strided convolution": lambda: nn.Conv1d(3, 3, 3, stride=2),
+    "a dilated convolution": lambda: nn.Conv1d(3, 3, 3, dilation=2),
+    "a convolution of groups": lambda: nn.Conv1d(4, 4, 3, groups=2),
+    "a reflecting convolution": lambda: nn.Conv1d(3, 3, 3, padding=1, padding_mode="reflect"),
     "a norm over two dimensions": lambda: nn.LayerNorm((2, 3)),
     "a sparse embedding": lambda: nn.Embedding(3, 3, sparse=True),
     "an embedding with a norm": lambda: nn.Embedding(3, 3, max_norm=1.0),
@@ -102,6 +113,11 @@ def test_what_is_not_known_is_left_alone_with_a_reason(name):
     outcomes = rewrite(nn.Sequential(module))
     assert type(module) is kind
     assert [bool(o.left) for o in outcomes if o.name == "0"] == [True]
+
+
+def test_the_reason_names_the_argument_of_a_convolution():
+    outcomes = rewrite(nn.Sequential(nn.Conv1d(4, 4, 3, groups=2), nn.Conv1d(4, 4, 3, dilation=4)))
+    assert [o.left for o in outcomes] == ["groups is 2; the kernel takes 1", "dilation is 4; the kernel takes 1"]
 
 
 def test_keys_hooks_parameters_and_identity_survive():

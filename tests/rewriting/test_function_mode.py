@@ -12,7 +12,11 @@ X, W, B = torch.randn(3, 4, 8), torch.randn(6, 8), torch.randn(6)
 Q, MASK = torch.randn(2, 4, 5, 8), torch.randn(5, 5)
 KV = torch.randn(2, 2, 5, 8)
 
+SERIES, FILTERS = torch.randn(4, 40, 64).transpose(1, 2), torch.randn(32, 64, 5) / 64
+
 SERVED = {
+    "conv1d": (F.conv1d, (SERIES, FILTERS, torch.randn(32)), {"padding": 2}),
+    "conv1d by tuples": (F.conv1d, (SERIES, FILTERS, None, (1,), (2,), (1,), 1), {}),
     "linear": (F.linear, (X, W, B), {}),
     "linear by name": (F.linear, (), {"input": X, "weight": W, "bias": B}),
     "attention": (F.scaled_dot_product_attention, (Q, Q, Q), {"is_causal": True}),
@@ -32,6 +36,9 @@ SERVED = {
     "cross_entropy": (F.cross_entropy, (X[0], torch.tensor([0, 7, -100, 2])), {"label_smoothing": 0.1}),
 }
 LEFT = {
+    "conv1d with time innermost": (F.conv1d, (SERIES.contiguous(), FILTERS), {}),
+    "strided conv1d": (F.conv1d, (SERIES, FILTERS), {"stride": 2}),
+    "conv1d of groups": (F.conv1d, (SERIES, FILTERS[:, :32]), {"groups": 2}),
     "layer_norm over two dimensions": (F.layer_norm, (X, (4, 8)), {}),
     "embedding with a norm": (F.embedding, (torch.tensor([1]), W.clone()), {"max_norm": 1.0}),
     "cross_entropy with weights": (F.cross_entropy, (X[0], torch.tensor([0, 7, 1, 2])), {"weight": torch.rand(8)}),
@@ -45,6 +52,35 @@ LEFT = {
     "linear of a vector weight": (F.linear, (X, W[0]), {}),
     "attention of two dimensions": (F.scaled_dot_product_attention, (X[0], X[0], X[0]), {}),
 }
+
+
+def test_a_dense_view_of_a_convolution_is_one_as_with_torch():
+    expected = F.conv1d(SERIES, FILTERS).view(4, -1)
+    with FastFunctions():
+        y = F.conv1d(SERIES, FILTERS)
+        actual = y.view(4, -1)
+        with pytest.raises(RuntimeError, match="invalid for input of size"):
+            y.view(4, -1, 7)
+    assert not y.is_contiguous()
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+VIEWS = {
+    "by size": lambda y: y.view(size=(4, -1)),
+    "as another": lambda y: y.view_as(torch.empty(4, 32 * 36)),
+    "with one more dimension": lambda y: y.unsqueeze(1).view(4, -1),
+    "of one sequence": lambda y: y[0].view(-1),
+    "of other numbers": lambda y: y.view(dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_every_view_of_a_convolution_is_there_as_with_torch(name):
+    with FastFunctions():
+        y = F.conv1d(SERIES, FILTERS)
+        actual = VIEWS[name](y)
+    assert not y.is_contiguous()
+    assert torch.equal(actual, VIEWS[name](y.contiguous()))
 
 
 def run(function, args, kwargs, fast: bool):

@@ -135,7 +135,18 @@ class InMethod(Norms):
         return self.first(x + update)
 
 
+class Convolutions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Conv1d(8, 12, 3, padding=1), nn.Conv1d(12, 8, 1)
+
+    def forward(self, x):
+        return self.b(F.relu(self.a(x.transpose(1, 2)))).transpose(1, 2)
+
+
 EXACT = {
+    Convolutions: "Conv1d + ReLU",
     ModuleActivation: "Linear + GELU",
     Functions: "Linear + ReLU, Linear + SiLU",
     Methods: "2 x Linear + ReLU",
@@ -253,7 +264,7 @@ def calls(monkeypatch):
     """The names of the fused functions that have run."""
     seen = []
     for module, name in (
-        (rewriter, "linear"), (rewriter, "glu"), (rewriter, "bias_act"),
+        (rewriter, "linear"), (rewriter, "convolve"), (rewriter, "glu"), (rewriter, "bias_act"),
         (residual_norm, "rms_norm"), (residual_norm, "layer_norm"),
     ):  # fmt: skip
         original = getattr(module, name)
@@ -436,6 +447,23 @@ def test_a_sequence_computes_the_same(activation, x, calls):
     assert replace(model)[0]
     assert_same(outcome(model, x), expected)
     assert calls == ["linear", "linear"]
+
+
+def test_a_sequence_of_convolutions_computes_the_same(x, calls):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(3, 12, 3), nn.SiLU(), nn.Conv1d(12, 4, 3, stride=2), nn.ReLU(), nn.Flatten())
+    expected = outcome(model, x)
+    assert replace(model) == ("Conv1d + SiLU", "")
+    assert_same(outcome(model, x), expected)
+    assert calls == ["convolve"]
+
+
+def test_a_convolution_that_was_changed_is_called_as_ever(x, calls):
+    model = Convolutions()
+    replace(model)
+    model.a.stride = (2,)
+    assert model(x).shape == (2, 2, 8)
+    assert not calls
 
 
 def test_a_sequence_is_still_a_sequence(x):

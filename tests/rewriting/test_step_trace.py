@@ -28,7 +28,7 @@ class Unknown(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(50, 16)
         self.parts = nn.ModuleList(nn.ModuleDict({"mix": Sums(), "norm": nn.LayerNorm(16)}) for _ in range(2))
-        self.conv = nn.Conv1d(16, 16, 3, padding=1)
+        self.conv = nn.Conv1d(16, 16, 3, padding=1, groups=2)
         self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 50))
 
     def forward(self, x):

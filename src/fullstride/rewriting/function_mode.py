@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from ..nn import cross_entropy
 from ..ops import attention as attention_op
 from ..ops import bias_act as bias_act_op
+from ..ops import conv1d as conv1d_op
 from ..ops import cross_entropy as cross_entropy_op
 from ..ops import dropout as dropout_op
 from ..ops import embedding as embedding_op
@@ -55,6 +56,44 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if not _plain(input, weight, bias) or weight.dim() != 2 or input.dim() == 0:
         return NotImplemented
     return linear_op.linear(input, weight, bias)
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if not _plain(input, weight, bias) or not conv1d_op.pays(input, weight):
+        return NotImplemented
+    stride, padding, dilation = (x[0] if isinstance(x, (tuple, list)) else x for x in (stride, padding, dilation))
+    if stride != 1 or dilation != 1 or groups != 1:
+        return NotImplemented
+    return conv1d_op.conv1d(input, weight, bias, padding)
+
+
+def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Any:
+    """Of what conv1d gives with its channels innermost, and torch's convolution would have given dense: a copy.
+
+    So is a view of a part of it, or of what an activation made of it. Writes to such a copy do not reach the original.
+    """
+    if not _plain(input) or torch.compiler.is_compiling() or input.is_contiguous():
+        return NotImplemented
+    shape = shape if size is None else (size,)
+    if dtype is not None or not shape or isinstance(shape[0], torch.dtype):
+        return NotImplemented
+    try:
+        input.view(*shape)
+    except RuntimeError:
+        return input.reshape(*shape)  # which says what is wrong with another shape
+    return NotImplemented
+
+
+def view_as(input: Tensor, other: Tensor) -> Any:
+    return view(input, other.shape)
 
 
 def attention(
@@ -181,6 +220,9 @@ def _activates(input: Tensor) -> bool:
 
 TABLE: dict[Any, Callable[..., Any]] = {
     F.linear: linear,
+    F.conv1d: conv1d,
+    Tensor.view: view,
+    Tensor.view_as: view_as,
     F.scaled_dot_product_attention: attention,
     F.layer_norm: layer_norm,
     torch.layer_norm: layer_norm,

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from .graph import GraphForward, make_plan
-from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, is_linear, norm_of
-from .rewriter import linear_activation, linear_name
+from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, norm_of, takes_activation
+from .rewriter import fused_name, layer_activation
 from .straight_line import Inexact, source
 
 
 class Sequential(nn.Sequential):
-    """Runs a linear layer and the activation behind it as one."""
+    """Runs a linear layer or convolution and the activation behind it as one."""
 
     def forward(self, input):  # type: ignore[no-untyped-def]
         if torch.compiler.is_compiling() or has_global_hooks():
@@ -35,14 +35,14 @@ class Sequential(nn.Sequential):
                 input = module(input)
                 index += 1
             else:
-                input = linear_activation(module, input, activation)
+                input = layer_activation(module, input, activation)
                 index += 2
         return input
 
 
 def _fused_activation(modules: list[nn.Module], index: int) -> str | None:
     """The activation of the module after this one, when both can be run as one."""
-    if index + 1 == len(modules) or not is_linear(modules[index]):
+    if index + 1 == len(modules) or not takes_activation(modules[index]):
         return None
     activation = activation_of(modules[index + 1])
     return activation if activation and is_bare(modules[index]) and is_bare(modules[index + 1]) else None
@@ -71,7 +71,7 @@ def _fuse_method(module: nn.Module, name: str) -> tuple[str, str]:
     try:
         plan = make_plan(module, name)
     except Inexact as inexact:
-        return "", str(inexact) if may_sum or any(map(is_linear, module.children())) else ""
+        return "", str(inexact) if may_sum or any(map(takes_activation, module.children())) else ""
     module.__dict__[name] = GraphForward(module, name, plan)
     return plan.what, ""
 
@@ -91,7 +91,7 @@ def _may_activate(module: nn.Module, code: CodeType | None) -> bool:
     """A quick look, so that not every module of a model is traced and explained."""
     if any(map(activation_of, module.children())):
         return True
-    if not any(map(is_linear, module.children())):
+    if not any(map(takes_activation, module.children())):
         return False
     functions = (F.relu, torch.relu, F.gelu, F.silu)
     return any(value in functions for value in vars(module).values() if callable(value)) or (
@@ -114,7 +114,8 @@ def _fuse_sequential(module: nn.Sequential) -> tuple[str, str]:
         return "", "its forward was replaced"
     modules = list(module)
     found = [_fused_activation(modules, index) for index in range(len(modules))]
-    names = dict.fromkeys(linear_name(activation) for activation in found if activation)
+    named = zip(modules, found, strict=True)
+    names = dict.fromkeys(fused_name(layer, activation) for layer, activation in named if activation)
     if names:
         module.__class__ = Sequential
     return ", ".join(names), ""

@@ -1,8 +1,9 @@
-"""What a module is to fusion (linear layer, norm, activation), and whether calling it does nothing but its formula."""
+"""What a module is to fusion (linear layer, convolution, norm, activation), and whether its call is but its formula."""
 
 import torch.nn.modules.module as module_globals
 from torch import Tensor, nn
 
+from ...nn import conv1d
 from ..probes.rms_norm import NormForward
 
 TRANSFORMERS_ACTIVATIONS = {
@@ -28,6 +29,18 @@ def is_linear(module: object) -> bool:
     if not isinstance(module, nn.Linear) or _stock_type(module) is not nn.Linear:
         return False
     return "weight" in module._parameters and "bias" in module._parameters  # pruning replaces them by tensors
+
+
+def is_conv1d(module: object) -> bool:
+    """Whether it is a convolution that ops.conv1d computes: nn.Conv1d or our form of it, of stride 1 and so on."""
+    if not isinstance(module, nn.Conv1d) or _stock_type(module) is not nn.Conv1d or conv1d.why_not(module):
+        return False
+    return "weight" in module._parameters and "bias" in module._parameters
+
+
+def takes_activation(module: object) -> bool:
+    """Whether it is computed by an op that goes on with the activation."""
+    return is_linear(module) or is_conv1d(module)
 
 
 def norm_of(module: object) -> str | None:

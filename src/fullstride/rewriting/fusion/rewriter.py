@@ -1,6 +1,6 @@
 """The rewriting of a traced method.
 
-    activation(linear(x))       ->  ops.linear with the activation
+    activation(linear(x))       ->  ops.linear with the activation; ops.conv1d as well
     activation(gate) * up       ->  ops.glu; of both halves of one tensor, too
     activation(x)               ->  ops.bias_act, for the activations that torch composes or runs in several passes
     norm(a + b)                 ->  ops.rms_norm or ops.layer_norm with a residual; the sum may be used again
@@ -17,11 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
+from ...nn.conv1d import convolve
 from ...ops._activations import activate
 from ...ops.bias_act import bias_act
 from ...ops.glu import GATES, glu
 from ...ops.linear import linear
-from .kinds import PLAIN, activation_of, is_linear, norm_of
+from .kinds import PLAIN, activation_of, norm_of, takes_activation
 from .residual_norm import residual_norm
 
 Bypassed = dict[str, tuple[nn.Module, Callable[[nn.Module], object], object]]
@@ -34,7 +35,10 @@ _CHUNKS = (torch.chunk, "chunk")
 _SUMS = (operator.add, torch.add, "add")
 
 
-def linear_activation(layer: nn.Module, x: Tensor, activation: str) -> Tensor:
+def layer_activation(layer: nn.Module, x: Tensor, activation: str) -> Tensor:
+    """Of a layer that takes_activation()."""
+    if isinstance(layer, nn.Conv1d):
+        return convolve(layer, x, activation)
     assert isinstance(layer, nn.Linear)
     return linear(x, layer.weight, layer.bias, activation)
 
@@ -64,8 +68,8 @@ _PURE = (gated, gated_halves, residual_norm, operator.getitem, *_PRODUCTS, *_SUM
 """Functions and methods that write to no tensor."""
 
 
-def linear_name(activation: str) -> str:
-    return f"Linear + {_NAMES[activation]}"
+def fused_name(layer: nn.Module | None, activation: str) -> str:
+    return f"{'Conv1d' if isinstance(layer, nn.Conv1d) else 'Linear'} + {_NAMES[activation]}"
 
 
 class Rewriter:
@@ -77,7 +81,7 @@ class Rewriter:
         self.what: Counter[str] = Counter()
 
     def run(self) -> None:
-        for fuse in (self._gate, self._linear, self._alone, self._residual):
+        for fuse in (self._gate, self._layer, self._alone, self._residual):
             for node in list(self.graph.nodes):
                 fuse(node)
         self.graph.lint()
@@ -110,21 +114,21 @@ class Rewriter:
             self.what[_GATE_NAMES[activation]] += 1
             return
 
-    def _linear(self, node: fx.Node) -> None:
+    def _layer(self, node: fx.Node) -> None:
         """activation(linear(x)). The activation moves up to the linear layer, whose result nobody else sees."""
         activation = self._activation(node)
         layer = node.args[0] if activation else None
-        if not isinstance(layer, fx.Node) or len(layer.users) > 1 or not is_linear(self._child(layer)):
+        if not isinstance(layer, fx.Node) or len(layer.users) > 1 or not takes_activation(self._child(layer)):
             return
         assert activation is not None
         name = str(layer.target)
         with self.graph.inserting_before(layer):
             args = (self.graph.get_attr(name), layer.args[0], activation)
-            fused = self.graph.call_function(linear_activation, args)
+            fused = self.graph.call_function(layer_activation, args)
         node.replace_all_uses_with(fused)
         self._drop(node)
-        self._drop(layer, is_linear)
-        self.what[linear_name(activation)] += 1
+        self.what[fused_name(self._child(layer), activation)] += 1
+        self._drop(layer, takes_activation)
 
     def _alone(self, node: fx.Node) -> None:
         activation = self._activation(node)
@@ -198,7 +202,7 @@ class Rewriter:
         node = first.next
         while node is not last:
             if not (
-                is_linear(self._child(node))
+                takes_activation(self._child(node))
                 or node.op == "get_attr"
                 or (_called(node) in _PURE and "out" not in node.kwargs)
                 or (self._activation(node) and not self._is_in_place(node))
