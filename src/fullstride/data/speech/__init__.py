@@ -1,0 +1,1 @@
+"""A corpus of speech: what is spoken, by whom, and what is kept of it for training."""
