@@ -13,7 +13,7 @@ from torch import Tensor
 from ..machine import cpu
 from .auto_workers import AutoWorkers
 from .dataset import Dataset
-from .order import Order
+from .order import BatchOrder
 from .workers import WorkerDied, Workers
 
 __all__ = ["Batches", "DataEnded", "Loader", "WorkerDied", "batches"]
@@ -54,7 +54,7 @@ class Loader:
     def __init__(
         self,
         dataset: Dataset,
-        order: Order,
+        order: BatchOrder,
         start: int = 0,
         workers: int | Literal["auto"] = "auto",
         prefetch: int = 2,
@@ -129,6 +129,6 @@ def batches(dataset: Dataset, batch: int) -> Iterator[tuple[Tensor, ...]]:
         yield dataset.batch(indices, np.zeros_like(indices))
 
 
-def _most_workers(order: Order) -> int:
+def _most_workers(order: BatchOrder) -> int:
     """One core is left to the training; the processes of a world may share this machine."""
     return max(1, cpu.describe().num_usable_cores // order.world - 1)

@@ -9,9 +9,21 @@ once an epoch, whatever w and B are, and the whole state of the data is one numb
 
 import random
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class BatchOrder(Protocol):
+    """Which samples are in which micro-batch: a pure function of its number."""
+
+    @property
+    def world(self) -> int: ...
+
+    def micro_batch(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(indices, epochs)."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ import torch.multiprocessing  # teaches connections to send tensors
 from torch import Tensor
 
 from .dataset import Dataset
-from .order import Order
+from .order import BatchOrder
 
 _ALIGNMENT = 64  # bytes
 # Ctrl-C and many schedulers signal the whole process group; it is this process that saves, then ends its workers.
@@ -65,7 +65,7 @@ class Workers:
     """Micro-batches first, first + 1, ... made by `num` processes. `like` is one of them, which tells their size."""
 
     def __init__(
-        self, dataset: Dataset, order: Order, first: int, num: int, prefetch: int, like: Sequence[Tensor]
+        self, dataset: Dataset, order: BatchOrder, first: int, num: int, prefetch: int, like: Sequence[Tensor]
     ) -> None:
         self._first = self._next = first
         self._num, self._prefetch = num, prefetch
@@ -120,7 +120,7 @@ class Workers:
         return WorkerDied(f"data worker {worker.process.pid} {how} before micro-batch {self._next} was made{why}")
 
 
-def _start(context: BaseContext, dataset: Dataset, order: Order, prefetch: int, size: int) -> _Worker:
+def _start(context: BaseContext, dataset: Dataset, order: BatchOrder, prefetch: int, size: int) -> _Worker:
     ours, theirs = context.Pipe()
     memory = context.RawArray("B", prefetch * size)
     arguments = (dataset, order, theirs, ours, memory, prefetch)
@@ -132,7 +132,7 @@ def _start(context: BaseContext, dataset: Dataset, order: Order, prefetch: int, 
 
 def _serve(
     dataset: Dataset,
-    order: Order,
+    order: BatchOrder,
     socket: connection.Connection,
     of_parent: connection.Connection,
     memory: Any,
