@@ -12,9 +12,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from fullstride import cli
+from fullstride.speech import recogniser
 from fullstride.train import export
 from fullstride.train.checkpoints.store import Store
 
+from ..recipes.speech_corpus import tiny_run
 from .commands import one_line, train
 
 
@@ -166,3 +168,33 @@ def test_bad_input_is_one_line(run, words, line, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main([str(run) if word == "RUN" else word for word in words]) == 2
     assert line in one_line(capsys.readouterr().err)
+
+
+def test_a_voice_is_assessed_in_full_on_request(capsys, monkeypatch):
+    monkeypatch.setattr(recogniser, "missing", lambda: "expected the recogniser pocketsphinx, got none")
+    voice = str(tiny_run())
+    capsys.readouterr()
+    assert cli.main(["evaluate", voice, "--full"]) == 0
+    out, err = capsys.readouterr()
+    first, names, *rows = out.splitlines()
+    assert re.match(r"step 2: loss \S+, mel_l1 \S+, duration_ms \S+, pitch_correlation \S+$", first)
+    assert names.split() == ["mel_l1", "mcd_db", "duration_ms", "pitch_correlation", "word_error_rate"]
+    assert len(rows) == 5
+    assert {len(row) for row in (names, *rows)} == {len(names)}
+    assert rows[-1].split() == ["the", "voice", "itself", "0", "0", "-", "-", "-"]
+    assert "no word error rates: expected the recogniser" in one_line(err)
+
+
+def test_rows_of_an_assessment_are_in_the_json(capsys, monkeypatch):
+    monkeypatch.setattr(recogniser, "missing", lambda: "expected the recogniser pocketsphinx, got none")
+    voice = str(tiny_run())
+    capsys.readouterr()
+    assert cli.main(["evaluate", voice, "--full", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["full"][2]["who"] == "this model"
+    assert found["step"] == 2
+
+
+def test_a_recipe_that_measures_no_more_says_so(run, capsys):
+    assert cli.main(["evaluate", str(run), "--full"]) == 2
+    assert "--full: expected a run whose recipe measures more" in one_line(capsys.readouterr().err)

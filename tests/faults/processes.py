@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,10 +32,11 @@ _context.set_forkserver_preload(["fullstride.cli", "fullstride.train.trainer", "
 
 @dataclass(frozen=True)
 class Pause:
-    """Before the number-th micro-batch (from 0), or batch of an evaluation, that the process computes."""
+    """Before the number-th micro-batch (from 0), batch of an evaluation, or showing, that the process computes."""
 
-    where: Literal["loss", "score"]
+    where: Literal["loss", "score", "show"]
     number: int
+    recipe: Literal["mlp", "fastspeech2"] = "mlp"
 
 
 @dataclass(frozen=True)
@@ -106,17 +108,18 @@ def _do(arguments: list[str], output: Path, pipe: Any, change: Pause | Poison | 
 
 
 def _pause(pause: Pause, pipe: Any) -> None:
-    from fullstride.recipes.mlp_task import MlpTask
+    module = import_module(f"fullstride.recipes.{pause.recipe}_task")
+    kind = {"mlp": "MlpTask", "fastspeech2": "FastSpeech2Task"}[pause.recipe]
+    original, calls = getattr(getattr(module, kind), pause.where), itertools.count()
 
-    original, calls = getattr(MlpTask, pause.where), itertools.count()
-
-    def paused(task: Any, model: Any, batch: Any) -> Any:
-        if not _is_counted(batch) and next(calls) == pause.number:
+    def paused(task: Any, model: Any, *inputs: Any) -> Any:
+        counted = pause.where != "show" and _is_counted(inputs[0])
+        if not counted and next(calls) == pause.number:
             pipe.send("paused")
             pipe.recv()
-        return original(task, model, batch)
+        return original(task, model, *inputs)
 
-    setattr(MlpTask, pause.where, paused)
+    setattr(getattr(module, kind), pause.where, paused)
 
 
 def _poison(poison: Poison) -> None:

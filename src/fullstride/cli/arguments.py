@@ -44,6 +44,12 @@ def positive(text: str) -> int:
     return number
 
 
+def seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2^63 - 1, got {text!r}")
+    return int(text)
+
+
 def number(expected: str, is_good: Callable[[float], bool]) -> Callable[[str], float]:
     """The type of an argument."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .arguments import number, positive
+from .arguments import number, positive, seed
 from .runs import check_which, warnings_alone
 from .train import interrupts_held
 
@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         "--top-p", metavar="P", type=number("a number above 0 and at most 1", lambda x: 0 < x <= 1), default=0.95,
         help="draw from the fewest tokens that have this probability together (default: 0.95)",
     )  # fmt: skip
-    generate.add_argument("--seed", metavar="S", type=_seed, default=0, help="other seeds, other texts (default: 0)")
+    generate.add_argument("--seed", metavar="S", type=seed, default=0, help="other seeds, other texts (default: 0)")
     generate.add_argument(
         "--checkpoint", metavar="WHICH", default="best", help="of a run: best (the default), last, or a step"
     )
@@ -159,9 +159,3 @@ def _fill(llama: ModuleType, shape: dict[str, Any], weights: "dict[str, Tensor]"
     model: Llama = llama.build(**shape)
     model.load_state_dict(weights)
     return model
-
-
-def _seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**63:
-        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2^63 - 1, got {text!r}")
-    return int(text)

@@ -27,6 +27,7 @@ def add(commands: Any) -> None:
     )
     evaluate.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
     _add_checkpoint(evaluate)
+    evaluate.add_argument("--full", action="store_true", help="measure what takes longer, too: how well a voice speaks")
     evaluate.add_argument("--json", action="store_true", help="print the scores as JSON")
     evaluate.set_defaults(command=_evaluate)
 
@@ -35,12 +36,14 @@ def add(commands: Any) -> None:
         help="the weights of a run as files that other programs read",
         description="Writes the weights of a checkpoint, exact in fp32: as one .safetensors file, under the names that"
         " the model's state_dict() has; or, of a Llama, as a .bin for llama2.c with tokenizer.bin beside it, a .gguf"
-        " for llama.cpp, or, if the name has no ending, a folder for Hugging Face's transformers.",
+        " for llama.cpp, or, if the name has no ending, a folder for Hugging Face's transformers. Of a voice, a name"
+        " without an ending is a folder that has the model as plain PyTorch, which needs nothing of Fullstride, and"
+        " .onnx a file for ONNX Runtime.",
     )
     export.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
     export.add_argument(
         "--to", metavar="FILE", type=Path, required=True,
-        help="a name that ends with .safetensors; of a Llama also .bin, .gguf, or a folder",
+        help="a name that ends with .safetensors; of a Llama also .bin, .gguf, of a voice .onnx, or a folder",
     )  # fmt: skip
     _add_checkpoint(export)
     export.add_argument("--force", action="store_true", help="replace the file if it is there")
@@ -67,7 +70,7 @@ def write_report(run: Path) -> Path:
 
         with warnings_alone():
             model, task, *_ = evaluation.load(run, "best")
-            sections = task.sections(model)
+            sections = task.sections(model, run)
     except (OSError, ValueError) as error:
         print(f"fullstride: the report shows no predictions: {error}", file=sys.stderr)
     try:
@@ -86,13 +89,30 @@ def _evaluate(options: argparse.Namespace) -> int:
     from ..train import evaluation
 
     with warnings_alone():
-        scores = evaluation.evaluate(options.folder, options.checkpoint)
+        scores, rows = evaluation.assess(options.folder, options.checkpoint, options.full)
+    if options.full and rows is None:
+        raise ValueError("--full: expected a run whose recipe measures more than its evaluations; leave it out")
     if options.json:
-        print(json.dumps(scores))
-    else:
-        step = scores.pop("step")
-        print(f"step {step:g}: " + ", ".join(f"{name} {value:.6g}" for name, value in scores.items()))
+        print(json.dumps(scores if rows is None else {**scores, "full": rows}))
+        return 0
+    step = scores.pop("step")
+    print(f"step {step:g}: " + ", ".join(f"{name} {value:.6g}" for name, value in scores.items()))
+    if rows:
+        print("\n".join(_table(rows)))
     return 0
+
+
+def _table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The first column to the left, numbers to the right; a dash is what has no meaning there."""
+    names = list(rows[0])
+    cells = [["", *names[1:]], *([_cell(row[name]) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells:
+        yield f"{first:<{widths[0]}}" + "".join(f"  {x:>{n}}" for x, n in zip(others, widths[1:], strict=True))
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -105,11 +125,16 @@ def _export(options: argparse.Namespace) -> int:
     with warnings_alone():
         if options.to.suffix != ".safetensors":
             step, files = export.export_as_others(options.folder, options.to, options.checkpoint, options.force)
-            print("\n".join(f"{file}: of step {step}, {as_size(file.stat().st_size)}" for file in files))
+            print("\n".join(f"{file}: of step {step}, {as_size(_size(file))}" for file in files))
             return 0
         step, num_tensors, size = export.export(options.folder, options.to, options.checkpoint, options.force)
     print(f"{options.to}: {num_tensors} tensors of step {step}, {as_size(size)}")
     return 0
+
+
+def _size(path: Path) -> int:
+    """Of a file, or of those in a folder."""
+    return sum(file.stat().st_size for file in path.iterdir()) if path.is_dir() else path.stat().st_size
 
 
 @contextlib.contextmanager

@@ -2,7 +2,20 @@
 
 from .catalogue import NAMES, describe, get
 from .config import Config
+from .fastspeech2 import fastspeech2, fastspeech2_quick
 from .llama import llama, llama_char
 from .mlp import mlp, mlp_mnist, mlp_seven
 
-__all__ = ["NAMES", "Config", "describe", "get", "llama", "llama_char", "mlp", "mlp_mnist", "mlp_seven"]
+__all__ = [
+    "NAMES",
+    "Config",
+    "describe",
+    "fastspeech2",
+    "fastspeech2_quick",
+    "get",
+    "llama",
+    "llama_char",
+    "mlp",
+    "mlp_mnist",
+    "mlp_seven",
+]

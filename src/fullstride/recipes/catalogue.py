@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 from .config import Config
+from .fastspeech2 import fastspeech2, fastspeech2_quick
 from .llama import llama, llama_char
 from .mlp import mlp, mlp_mnist, mlp_seven
 from .strict import unknown
 
 _RECIPES: dict[str, Callable[[], Config]] = {
     "mlp": mlp, "mlp-mnist": mlp_mnist, "mlp-seven": mlp_seven, "llama": llama, "llama-char": llama_char,
+    "fastspeech2": fastspeech2, "fastspeech2-quick": fastspeech2_quick,
 }  # fmt: skip
 NAMES = tuple(_RECIPES)
 

@@ -64,7 +64,7 @@ class MlpTask(Task):
             "count": len(labels),
         }
 
-    def sections(self, model: nn.Module) -> list["Section"]:
+    def sections(self, model: nn.Module, run: Path) -> list["Section"]:
         from ..report import classification
 
         scores, labels, images = [], [], []

@@ -1,7 +1,7 @@
 """What a recipe brings to the trainer: the model, the data, the loss, and what to show of them."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +15,7 @@ from .. import counting
 from ..data import loader
 from ..data.dataset import Dataset
 from ..data.loader import Batches, Loader
-from ..data.order import Order
+from ..data.order import BatchOrder, Order
 from . import length
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class Task:
     train_data: Dataset
     valid_data: Dataset
 
+    def describe(self) -> str | None:
+        """What a run says of its data when it begins: one line, if there is more to know than how much it is."""
+        return None
+
     # ---- the data: of a data set, unless these are overridden --------------------------------------------------------
 
     @property
@@ -69,9 +73,13 @@ class Task:
 
     def train_batches(self, config: "Config", position: int, saved: dict[str, Any] | None) -> Batches:
         """From micro-batch number `position` on. saved: what state() of them said when the run was saved."""
-        order = Order(len(self.train_data), config.micro_batch, config.seed)
+        order = self.order(config)
         data = getattr(config, "data", None)
         return Loader(self.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2))
+
+    def order(self, config: "Config") -> BatchOrder:
+        """Which samples of train_data each micro-batch has."""
+        return Order(len(self.train_data), config.micro_batch, config.seed)
 
     def valid_batches(self, batch: int) -> Iterable[Any]:
         return loader.batches(self.valid_data, batch)
@@ -122,13 +130,30 @@ class Task:
         indices = np.arange(2) % len(self.train_data)
         return self.train_data.batch(indices, np.zeros_like(indices)), 2
 
+    def largest_batch(self, size: int) -> tuple[Tensor, ...]:
+        """A micro-batch that takes as much memory as any; one larger than the data has samples twice."""
+        indices = np.arange(size) % len(self.train_data)
+        return self.train_data.batch(indices, np.zeros_like(indices))
+
     def sample(self, model: nn.Module) -> str | None:
         """After each evaluation: text that shows what the model can do by now."""
         return None
 
-    def sections(self, model: nn.Module) -> list["Section"]:
-        """What only this task can show in the report."""
+    def show(self, model: nn.Module, folder: Path, step: int, between: Callable[[], None]) -> list[dict[str, Any]]:
+        """After each evaluation: events for the report, and files of theirs in the run folder.
+
+        What takes long calls `between` now and then: it raises if the run is told to stop.
+        """
+        text = self.sample(model)
+        return [] if text is None else [{"event": "sample", "text": text}]
+
+    def sections(self, model: nn.Module, run: Path) -> list["Section"]:
+        """What only this task can show in the report of this run."""
         return []
+
+    def assess(self, model: nn.Module, run: Path) -> list[dict[str, Any]] | None:
+        """What takes too long for every evaluation, as the rows of a table; None: nothing that score() does not say."""
+        return None
 
     def stock(self) -> Stock:
         raise NotImplementedError

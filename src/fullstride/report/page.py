@@ -14,27 +14,31 @@ from pathlib import Path
 from .. import __version__
 from ..run_folder.folder import RunFolder
 from . import comparison, drawing, freezing, gradients, headline, learning, memory, resources, samples, speed, style
+from . import speech as spoken
 from . import surroundings as around
 from .run import Run, read
-from .section import Figure, Gallery, Section, Table
+from .section import Figure, Gallery, Recording, Section, Table
 
 GENERATOR = "fullstride report"  # a file of ours may be replaced by a newer one
 # No script, no font, no picture but those inside: a browser that honours this asks nobody for anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_POLICY_FOR_SOUND = f"{_POLICY}; media-src data:"  # only where there is something to play
 
 
 def write(run: Path, sections: Sequence[Section] = ()) -> Path:
     """Makes report.html in a run folder, from what is there, and gives its path. `sections`: the task's own."""
     drawing.require_matplotlib()
     folder = RunFolder.read(Path(run))
-    return folder.write("report.html", page(read(folder.path), sections))
+    return folder.write("report.html", page(read(folder.path), sections, folder.path))
 
 
-def page(run: Run, sections: Sequence[Section] = ()) -> str:
+def page(run: Run, sections: Sequence[Section] = (), folder: Path | None = None) -> str:
+    """folder: the run's own, where its recordings are; without it there are none in the page."""
+    heard = None if folder is None else spoken.recordings_section(run, folder)
     found = [
-        learning.section(run), samples.section(run), *sections, comparison.section(run), speed.speed_section(run),
-        speed.time_section(run), gradients.section(run), freezing.section(run), memory.section(run),
-        resources.section(run), around.events_section(run), around.machine_section(run),
+        learning.section(run), samples.section(run), heard, *sections, comparison.section(run),
+        speed.speed_section(run), speed.time_section(run), gradients.section(run), freezing.section(run),
+        memory.section(run), resources.section(run), around.events_section(run), around.machine_section(run),
     ]  # fmt: skip
     shown = [section for section in found if section is not None]
     return document(f"{run.recipe}: training report", _header(run), shown, ("Reproduce", partial(_reproduce, run)))
@@ -49,13 +53,14 @@ def document(
     ids = _ids(titles)
     parts = [_section(section, name, numbers) for section, name in zip(sections, ids, strict=False)]
     parts += [last[1](ids[-1])] if last else []
+    policy = _POLICY_FOR_SOUND if any(section.recordings for section in sections) else _POLICY
     links = "\n".join(f'<li><a href="#{name}">{_text(title)}</a></li>' for name, title in zip(ids, titles, strict=True))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="generator" content="{GENERATOR}">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
@@ -117,9 +122,10 @@ def _section(section: Section, name: str, numbers: Iterator[int]) -> str:
         tables = f'<div class="tables{_if(len(section.figures) % 2 == 0, " wide")}">\n{tables}</div>\n'
     grid = f'<div class="cards">\n{figures}{tables}</div>\n' if figures or tables else ""
     gallery = _gallery(section.gallery) if section.gallery is not None else ""
+    sounds = _recordings(section.recordings, section.recordings_caption) if section.recordings else ""
     return f"""<section id="{name}" aria-labelledby="{name}-title">
 <h2 id="{name}-title">{_text(section.title)}</h2>
-{paragraphs}{grid}{gallery}</section>
+{paragraphs}{grid}{gallery}{sounds}</section>
 """
 
 
@@ -136,6 +142,20 @@ def _gallery(gallery: Gallery) -> str:
     )
     caption = f"<figcaption>{_text(gallery.caption)}</figcaption>"
     return f'<figure class="card"><ul class="gallery">\n{items}</ul>{caption}</figure>\n'
+
+
+def _recordings(recordings: Sequence[Recording], caption: str) -> str:
+    """Players of the browser's own, which load nothing before somebody presses a button."""
+    items = "".join(
+        f'<li><b>{_text(recording.title)}</b><audio controls preload="none" aria-label="{_text(recording.title)}" '
+        f'src="data:audio/wav;base64,{base64.b64encode(recording.content).decode()}"></audio>'
+        f"<span>{_text(recording.note)}</span></li>\n"
+        for recording in recordings
+    )
+    return (
+        f'<figure class="card"><ul class="recordings">\n{items}</ul>'
+        f"{_if(bool(caption), f'<figcaption>{_text(caption)}</figcaption>')}</figure>\n"
+    )
 
 
 def _table(table: Table) -> str:

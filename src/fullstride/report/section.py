@@ -60,11 +60,22 @@ class Gallery:
 
 
 @dataclass
+class Recording:
+    """A sound to play, the bytes of a WAV file, which become part of the page; a line over and one under it."""
+
+    content: bytes
+    title: str
+    note: str = ""
+
+
+@dataclass
 class Section:
-    """A heading and what stands under it: text (a blank line parts paragraphs), figures, tables, a gallery."""
+    """A heading and what stands under it: text (a blank line parts paragraphs), figures, tables, a gallery, sounds."""
 
     title: str
     text: str = ""
     figures: list[Figure] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     gallery: Gallery | None = None
+    recordings: list[Recording] = field(default_factory=list)
+    recordings_caption: str = ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from . import memory, samples, words
+from . import memory, samples, speech, words
 from .run import Run
 from .section import Section, Table
 
@@ -60,7 +60,7 @@ def events_section(run: Run) -> Section | None:
     """Starts, resumes, the end, and whatever else was noted. Nothing if it simply ran."""
     cells, started = [], False
     for row in run.events:
-        if row.get("event") in (samples.EVENT, memory.EVENT):
+        if row.get("event") in (samples.EVENT, memory.EVENT, speech.EVENT):
             continue  # they have sections of their own
         cells.append((f"{row['step']:,}", describe(row, started)))
         started |= row.get("event") == "start"

@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -55,6 +54,7 @@ class Estimate:
     step_seconds: float
     seconds: float  # of all steps and evaluations
     load: float  # processes that want a core now, a core
+    about: str | None = None  # the data, where there is more to say
 
     @property
     def num_parameters(self) -> int:
@@ -73,7 +73,7 @@ def estimate(config: Config) -> Estimate:
 
     length = task.length(config)
     build_schedule(config, length)  # or why it cannot be
-    batch = _batch(task, config.micro_batch)
+    batch = task.largest_batch(config.micro_batch)
     process = memory.resident_bytes() or 0  # with Python, torch, the data and what making a batch of it takes
     model = _build(task)
     parts = _parts(model)
@@ -92,7 +92,7 @@ def estimate(config: Config) -> Estimate:
         length.steps, parts, len(task.train_data), len(task.valid_data), task.unit, task.units_per_sample,
         choice.precision, choice.reason, sizes,
         memory.memory_bytes(), flops * samples / 1e9, rate / 1e9, step_seconds,
-        length.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(),
+        length.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(), task.describe(),
     )  # fmt: skip
 
 
@@ -102,15 +102,17 @@ def as_text(config: Config, e: Estimate) -> str:
     each = e.units_per_sample
     factors = (config.accumulate, config.micro_batch, each)
     batch = " x ".join(str(n) for i, n in enumerate(factors) if n > 1 or i == 1)
+    wide = max(28, *map(len, e.parts))
     lines = [("model", f"{e.num_parameters:,} parameters")]
-    lines += [("", f"  {name:<28} {count:>13,}") for name, count in e.parts.items()]
+    lines += [("", f"  {name:<{wide}} {count:>13,}") for name, count in e.parts.items()]
     lines += [
         ("data", f"{e.num_train * each:,} {e.unit} to train on, {e.num_valid * each:,} held out"),
+        *([] if e.about is None else [("", f"  {e.about}")]),
         ("training", f"{e.steps:,} steps of {batch} {e.unit}, {samples / e.num_train:.3g} epochs"),
         ("precision", f"{e.precision}: {e.reason}"),
         ("memory", f"about {memory.as_size(e.peak)} at most, of {memory.as_size(e.available)} that there is"),
     ]
-    lines += [("", f"  {name:<28} {memory.as_size(size):>13}") for name, size in e.memory.items() if size]
+    lines += [("", f"  {name:<{wide}} {memory.as_size(size):>13}") for name, size in e.memory.items() if size]
     if e.peak > e.available:
         lines.append(("", "  too much: lower --micro-batch, or try --activations bf16"))
         lines.append(("", "  or --optimizer.state-precision bf16 or 8bit"))
@@ -181,12 +183,6 @@ def _checkpoint(config: Config, sizes: dict[str, int], precision: str) -> int:
     weights = sizes["parameters"]
     copy = weights + sizes["optimizer"] + (weights // 2 if precision == "bf16" else 0)
     return (weights if precision == "bf16" else 0) + (copy if config.checkpoints.background else 0)
-
-
-def _batch(task: "Task", size: int) -> tuple[Tensor, ...]:
-    """A micro-batch; one that is larger than the data has samples twice, as in training."""
-    indices = np.arange(size) % len(task.train_data)
-    return task.train_data.batch(indices, np.zeros_like(indices))
 
 
 def _activations(task: "Task", model: nn.Module, batch: tuple[Tensor, ...], precision: str, config: Config) -> int:

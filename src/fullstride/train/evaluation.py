@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -47,10 +48,18 @@ def seed_at(seed: int, step: int) -> int:
 
 def evaluate(run_folder: Path, which: str = "best") -> dict[str, float]:
     """Of a run's checkpoint: "best", "last" or the number of a step. In fp32, whatever it was trained in."""
+    return assess(run_folder, which, full=False)[0]
+
+
+def assess(
+    run_folder: Path, which: str = "best", full: bool = True
+) -> tuple[dict[str, float], list[dict[str, Any]] | None]:
+    """The scores of evaluate(), and the rows of what the task measures besides, if it does and that is wished for."""
     model, task, config, snapshot = load(run_folder, which)
     seed = seed_at(config.seed, snapshot.step)
     try:
-        return run(model, task, config.evaluation.batch, seed=seed) | {"step": snapshot.step}
+        scores = run(model, task, config.evaluation.batch, seed=seed) | {"step": snapshot.step}
+        return scores, task.assess(model, run_folder) if full else None
     finally:
         restore(model)
 

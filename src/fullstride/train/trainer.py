@@ -267,14 +267,14 @@ class Trainer:
             seed = evaluation.seed_at(self.config.seed, step)
             row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals, seed)
             finite = all(math.isfinite(row[name]) for name in self.task.metrics)  # else there is nothing to show
-            sample = self.task.sample(self.model) if finite else None
+            shown = self.task.show(self.model, self.folder.path, step, self._mind_signals) if finite else []
         row |= {"step": step, "seconds": time.perf_counter() - began}
         with self._whole_or_unsound():
             self.state.evaluated = step
             self._judge(row)
             self.recorder.evaluated(row)
-            if sample is not None:
-                self.recorder.sampled(step, sample)
+            for event in shown:
+                self.recorder.shown(step, event)
         if row["best"]:
             self._call_hooks("on_checkpoint", self.folder.checkpoints)
         self._call_hooks("on_evaluate", row)

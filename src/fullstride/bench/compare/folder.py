@@ -22,7 +22,6 @@ from torch import Tensor
 
 from ... import models
 from ...data import loader
-from ...data.order import Order
 from ...recipes.config import Config, Optimizer
 from ...recipes.strict import as_mapping
 from ...train.assembly import build_schedule
@@ -33,7 +32,7 @@ class Folder:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self._config = path, config
         self._task = task = config.task()
-        self._order = Order(len(task.train_data), config.micro_batch, config.seed)
+        self._order = task.order(config)
         self._schedule = build_schedule(config, task.length(config))
         self._first = self._next = 0  # step that is there, step that is not yet
         self.bytes_of_step = 0

@@ -141,8 +141,9 @@ class Recorder:
         self.metrics.write("eval", row)
         self._progress.evaluated(row)
 
-    def sampled(self, step: int, text: str) -> None:
-        self.metrics.write("event", {"step": step, "event": "sample", "text": text})
+    def shown(self, step: int, event: dict[str, Any]) -> None:
+        """What the task shows of its model after an evaluation."""
+        self.metrics.write("event", {"step": step, **event})
 
     def ended(self, state: State, data: str) -> None:
         """data: how it was loaded."""
@@ -171,6 +172,9 @@ class Recorder:
             to_do = f"done at step {state.step}"
         what = f"{config.recipe}: {size:,} parameters, {to_do}"
         logger.info("%s; everything goes to %s", what, self._folder.path)
+        described = self._task.describe()
+        if described is not None:
+            logger.info("%s", described)
 
     def _write_machine(self, preparation: Preparation, size: int, environment: dict[str, Any]) -> None:
         facts = info.collect(measure=False) | {
