@@ -112,7 +112,7 @@ def _as_shown(key: str, value: float) -> Iterator[tuple[str, float]]:
         yield "ms", value
     elif any(name in ("share", "share_of_peak", "share_of_bandwidth", "data_share", "overhead") for name in names):
         yield "%", 100 * value
-    elif names[-1] == "peak_bytes":
+    elif names[-1].endswith("_bytes"):
         yield "MiB", int(value) >> 20
     elif names[-1] == "gflops":
         yield "GFLOP/s", value
@@ -120,5 +120,7 @@ def _as_shown(key: str, value: float) -> Iterator[tuple[str, float]]:
         yield "GB/s", value
     elif names[-1] == "units_per_second":
         yield "/s", value
+    elif names[-1] == "hours":
+        yield "h", value
     elif names[-1] == "seconds" or names[-1].endswith("_seconds"):
         yield "s", value

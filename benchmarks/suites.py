@@ -24,7 +24,7 @@ class Suite(NamedTuple):
 SUITES = {
     "steps": Suite(
         "training steps against stock PyTorch",
-        tuple((*_STEP, "--model", name) for name in ("mlp", "llama", "bert")),
+        tuple((*_STEP, "--model", name) for name in ("mlp", "llama", "bert", "fastspeech2")),
     ),
     "kernels": Suite("every kernel against torch, memory as it comes", (_KERNELS,)),
     "kernels_heap_kept": Suite("every kernel against torch, heap kept for both", ((*_KERNELS, "--keep-heap"),)),
@@ -34,6 +34,9 @@ SUITES = {
         usual=False,
     ),
     "llama_profile": Suite("where the time of a Llama's step goes", (("benchmarks.llama_profile",),)),
+    "fastspeech2_profile": Suite(
+        "where the time and memory of FastSpeech 2's step go", (("benchmarks.fastspeech2_profile",),)
+    ),
     "trainer": Suite("what the trainer costs over a bare loop", (("benchmarks.trainer_overhead",),)),
     "llama_curves": Suite(
         "validation loss over time, side by side",
@@ -57,19 +60,21 @@ _ENGINE = (
 _KERNEL_BASE = ("csrc/simd", "csrc/kernel.h", "csrc/threads.cc", "src/fullstride/ops/_tensors.py")
 _OPTIMIZER = ("csrc/optimizer", "src/fullstride/ops/_optimizer.py", "src/fullstride/ops/_formats.py")
 _PRODUCTS = ("csrc/gemm", "src/fullstride/ops/gemm.py", "src/fullstride/ops/products.py", "src/fullstride/backends")
+_BIAS_ACT = ("csrc/kernels/bias_act.cc", "csrc/kernels/activations.h")
 _NORMS = ("csrc/kernels/norm.h", "src/fullstride/ops/_norms.py")
 # Beside the files named after the op.
 _BESIDE = {
     "adam": (*_OPTIMIZER, "src/fullstride/optim/adamw.py", "src/fullstride/optim/_base.py"),
     "attention": ("csrc/attention", "csrc/gemm"),
     "bias_act": ("csrc/kernels/activations.h",),
+    "conv1d": (*_PRODUCTS, *_BIAS_ACT, "src/fullstride/ops/_unfolding.py", "src/fullstride/ops/linear.py"),
     "cross_entropy": ("csrc/kernels/softmax.h",),
     "gemm": _PRODUCTS,
     "glu": ("csrc/kernels/activations.h",),
     "grads": _OPTIMIZER,
     "lamb": _OPTIMIZER,
     "layer_norm": _NORMS,
-    "linear": (*_PRODUCTS, "csrc/kernels/bias_act.cc", "csrc/kernels/activations.h"),
+    "linear": (*_PRODUCTS, *_BIAS_ACT),
     "linear_cross_entropy": (*_PRODUCTS, "csrc/kernels/cross_entropy.cc"),
     "rms_norm": _NORMS,
     "sgd": _OPTIMIZER,
@@ -79,6 +84,7 @@ _OF_SUITE = {
     "steps": _ENGINE,
     "mechanisms": _ENGINE,
     "llama_profile": (*_ENGINE, "src/fullstride/models/llama.py"),
+    "fastspeech2_profile": (*_ENGINE, "src/fullstride/models/fastspeech2.py"),
     "llama_curves": (*_ENGINE, "src/fullstride/models/llama.py"),
     "trainer": (*_ENGINE, "src/fullstride/train", "src/fullstride/data"),
     # Formats are what these measure: faster code for the same formats changes nothing.

@@ -15,6 +15,7 @@ MODELS = {
     "llama 4 x 256": "Llama, 110 M, 4 x 256 tokens",
     "llama 1 x 1024": "the same Llama, 1 x 1024 tokens",
     "bert": "BERT-base-sized, 110 M, 8 x 128 tokens",
+    "fastspeech2": "FastSpeech 2, 10 M, 16 sentences",
 }
 NOT_MEASURED = "not measured yet"
 Row = tuple[dict[str, Any], dict[str, Any]]  # a part and one of its results
@@ -147,6 +148,35 @@ def profile(files: list[File], isa: str) -> list[str]:
     return lines
 
 
+def speech_profile(files: list[File], isa: str) -> list[str]:
+    file = find(files, "fastspeech2_profile", isa)
+    return speech_profile_of(file.parts[-1]) if file else [f"On CPUs with {KINDS[isa]} nothing was taken yet."]
+
+
+def speech_profile_of(part: Mapping[str, Any]) -> list[str]:
+    """Of `python -m benchmarks.fastspeech2_profile`: parts, phases, memory, and what 200 epochs would take."""
+    sides = part["sides"]
+    names = [side["name"] for side in sides]
+    lines = table(["part, batch 16, forward + backward", "GFLOP", *names])
+    for name, flops in part["gflop"].items():
+        times = [f"{_median_ms(side['forward_ms'][name])} + {_median_ms(side['backward_ms'][name])}" for side in sides]
+        lines.append(_line([name, f"{flops['forward']:.2f} + {flops['backward']:.2f}", *times]))
+    lines += ["", *table(["batch 16", *names])]
+    for name in sides[0]["phases_ms"]:
+        lines.append(_line([name, *(_spread(spread(side["phases_ms"][name]), 0, " ms") for side in sides)]))
+    speeds = [_spread(spread(side["units_per_second"]), 0, "") for side in sides]
+    lines.append(_line(["mel frames a second", *speeds]))
+    for name in sides[0]["memory"]:
+        title = f"memory of {name.removesuffix('_bytes')}"
+        lines.append(_line([title, *(f"{side['memory'][name] >> 20} MiB" for side in sides)]))
+    for name in sides[0]["peaks"]:
+        title = f"most memory of the process, batch {name}"
+        lines.append(_line([title, *(f"{side['peaks'][name]['peak_bytes'] >> 20} MiB" for side in sides)]))
+    hours = [_spread(spread(side["hours"]), 0, " h") for side in sides]
+    lines.append(_line(["200 epochs of a 24-hour corpus, 16 x 2, estimated", *hours]))
+    return [*lines, "", f"Median [lowest..highest] of {part['rounds']} rounds; parts: medians ({_taken(part)})."]
+
+
 def mechanisms(files: list[File], isa: str) -> list[str]:
     """How many times as fast a step is with a mechanism than without, by model."""
     found = [row for _, row in rows(find(files, "mechanisms", isa))]
@@ -224,16 +254,20 @@ def _among(texts: Iterable[str]) -> str:
     return " and ".join(sorted(set(texts)))
 
 
-def _taken(part: dict[str, Any]) -> str:
+def _taken(part: Mapping[str, Any]) -> str:
     return f"{_commit(part)}, {date_of(part)}, load {part['conditions']['load']:g}"
 
 
-def _commit(part: dict[str, Any]) -> str:
+def _commit(part: Mapping[str, Any]) -> str:
     return commit_of(part)[:7]
 
 
 def _ms(side: dict[str, Any]) -> str:
     return _spread(spread(side["milliseconds"]), 0, " ms")
+
+
+def _median_ms(values: list[float]) -> str:
+    return f"{_number(spread(values).median)} ms"
 
 
 def _ratio(value: Spread) -> str:

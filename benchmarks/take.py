@@ -1,6 +1,7 @@
 """Takes results anew on this machine: `make bench`, or
 
     python -m benchmarks.take [SUITE ...]
+    python -m benchmarks.take steps:fastspeech2     # of a suite, the commands with this word; other parts stay
 
 Each command of a suite runs in a process of its own and writes JSON; a suite becomes a file of benchmarks/results when
 all its commands are done. Only from a tree without uncommitted changes: else nobody could tell what was measured. Then
@@ -45,9 +46,10 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, known: dict[
 
 
 def take(names: Sequence[str], root: Path, known: dict[str, Suite]) -> None:
-    unknown = [name for name in names if name not in known]
+    unknown = [name for name in names if name.partition(":")[0] not in known]
     if unknown:
         raise ValueError(f"expected names of suites, got {', '.join(unknown)}; there are: {', '.join(known)}")
+    wanted = {name: _commands(name, known) for name in names}
     chosen = [name for name in _CHANGES_WHAT_RUNS if name in os.environ]
     if chosen:
         raise ValueError(f"expected Fullstride as it comes, got {', '.join(chosen)} set; unset and run this again")
@@ -55,11 +57,14 @@ def take(names: Sequence[str], root: Path, known: dict[str, Suite]) -> None:
     taken: list[File] = []
     try:
         for name in names:
-            taken.append(_suite(name, known[name], root, commit))
+            taken.append(_suite(name, wanted[name], root, commit))
     finally:
         # Not before the end: a file of results that changed would make the tree of the next suite a changed one.
-        for file in taken:
-            print(f"written: {result_files.write(file, root).relative_to(root)}")
+        for name, file in zip(names, taken, strict=False):
+            # Read only now: another word of the same suite may just have been written.
+            kept = _others_of(file, root) if ":" in name else []
+            whole = file._replace(parts=[*kept, *file.parts])
+            print(f"written: {result_files.write(whole, root).relative_to(root)}")
     print("next: make performance")
 
 
@@ -79,13 +84,30 @@ def check_clean(root: Path) -> str:
     return commit
 
 
-def _suite(name: str, suite: Suite, root: Path, commit: str) -> File:
-    parts = [_part(command, root, commit) for command in suite.commands]
+def _commands(name: str, known: dict[str, Suite]) -> tuple[tuple[str, ...], ...]:
+    """Of a suite, or of SUITE:WORD those that have the word among their arguments."""
+    suite, _, word = name.partition(":")
+    commands = tuple(command for command in known[suite].commands if not word or word in command)
+    if not commands:
+        raise ValueError(f"expected a word of the commands of suite {suite}, got {word!r}; see benchmarks/suites.py")
+    return commands
+
+
+def _suite(name: str, commands: tuple[tuple[str, ...], ...], root: Path, commit: str) -> File:
+    """What the commands find: of SUITE:WORD a part of a file."""
+    parts = [_part(command, root, commit) for command in commands]
     machines = {result_files.machine_of(part["conditions"]) for part in parts}
     if len(machines) != 1:
         told = f"expected one kind of machine, got {', '.join(sorted(machines))}"
         raise ValueError(f"suite {name}: {told}; take the whole suite on one machine")
-    return File(machines.pop(), name, parts)
+    return File(machines.pop(), name.partition(":")[0], parts)
+
+
+def _others_of(file: File, root: Path) -> list[dict[str, Any]]:
+    """The parts that the file has already and that are not taken anew."""
+    there = [old for old in result_files.load_all(root) if old.path == file.path]
+    commands = {part["command"] for part in file.parts}
+    return [part for old in there for part in old.parts if part["command"] not in commands]
 
 
 def _part(command: Sequence[str], root: Path, commit: str) -> dict[str, Any]:

@@ -123,3 +123,37 @@ def test_paths_of_the_machine_are_left_out(clone):
     clone.program(heap="kept in /home/someone/x.so and ~/cache/y, 3 GB/s, 1/2")
     run(clone)
     assert result(clone)["conditions"]["heap"] == "kept in PATH and PATH, 3 GB/s, 1/2"
+
+
+def test_one_command_of_a_suite_leaves_its_other_parts_as_they_are(clone):
+    two = {"kernels": Suite("kernels", (("measure", "first"), ("measure", "second")))}
+    take.main(["kernels"], clone.root, two)
+    clone.git("add", "-A")
+    clone.git("commit", "-qm", "results")
+    before = _parts(clone)
+    take.main(["kernels:second"], clone.root, two)
+    after = _parts(clone)
+    assert list(after) == ["python -m measure first", "python -m measure second"]
+    assert after["python -m measure first"] == before["python -m measure first"]
+    assert after["python -m measure second"]["commit"] != before["python -m measure second"]["commit"]
+
+
+def test_two_commands_of_a_suite_are_both_taken(clone):
+    two = {"kernels": Suite("kernels", (("measure", "first"), ("measure", "second")))}
+    take.main(["kernels"], clone.root, two)
+    clone.git("add", "-A")
+    clone.git("commit", "-qm", "results")
+    before = _parts(clone)
+    take.main(["kernels:first", "kernels:second"], clone.root, two)
+    after = _parts(clone)
+    assert after.keys() == before.keys()
+    assert all(after[command]["commit"] != before[command]["commit"] for command in before)
+
+
+def test_a_word_that_no_command_of_the_suite_has_is_refused(clone, capsys):
+    assert "expected a word of the commands of suite kernels, got 'third'" in error_of(clone, capsys, "kernels:third")
+
+
+def _parts(clone):
+    path = clone.root / "benchmarks" / "results" / "some-cpu-avx2" / "kernels.json"
+    return {part["command"]: part["conditions"] for part in json.loads(path.read_text())["parts"]}

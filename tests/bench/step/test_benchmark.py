@@ -24,10 +24,12 @@ from fullstride.bench.step import side as step_side
 from fullstride.bench.step import stock as step_stock
 from fullstride.bench.step import table as step_table
 from fullstride.bench.step.cases import CASES, STOCK_BEST, STOCK_BF16, STOCK_DEFAULT, Case
-from fullstride.bench.step.models import IGNORED, WORKLOADS, gflop
+from fullstride.bench.step.models import FASTSPEECH2, IGNORED, WORKLOADS, gflop
 from fullstride.bench.step.process import Side, SideDied, SideFailed, SideLate
 from fullstride.bench.step.results import Measured, Memory, Ratio, Result
-from fullstride.models import llama
+from fullstride.counting import flops_of
+from fullstride.models import fastspeech2, llama
+from fullstride.recipes.fastspeech2 import Model as SpeechShape
 
 from ...patience import PATIENCE
 
@@ -218,7 +220,7 @@ def test_only_ours_is_prepared(command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "resnet"], r"fullstride: no model 'resnet'; there are: mlp, llama, bert$"),
+        (["--model", "resnet"], r"fullstride: no model 'resnet'; there are: mlp, llama, bert, fastspeech2$"),
         (["--precision", "int8"], r"expected one of .*, got 'int8'"),
         (["--accumulate", "0"], r"expected a whole number from 1 on, got '0'"),
         (["--json", "missing/step.json"], r"fullstride: cannot write missing/step.json: No such file"),
@@ -251,6 +253,33 @@ def test_the_llama_is_the_one_of_the_recipe():
     tokens, targets = WORKLOADS["tiny-llama"].batch(torch.Generator().manual_seed(0))
     expected = nn.functional.cross_entropy(model(tokens).flatten(0, 1), targets.flatten())
     assert torch.equal(WORKLOADS["tiny-llama"].loss(model, tokens, targets), expected)
+
+
+def test_fastspeech2_is_the_one_of_the_recipe():
+    model = WORKLOADS["tiny-speech"].build()
+    assert Path(inspect.getfile(type(model))).samefile(fastspeech2.__file__)
+    shape = SpeechShape().shape()
+    assert {name: shape[name] for name in FASTSPEECH2 if name != "phonemes"} | {"phonemes": 50} == FASTSPEECH2
+
+
+def test_sentences_of_a_batch_fill_one_shape_but_for_a_few_percent_of_padding():
+    workload = WORKLOADS["fastspeech2"]
+    phonemes, _, durations, pitch, energy, mel = workload.batch(torch.Generator().manual_seed(3))
+    assert (phonemes.shape, mel.shape) == ((16, 40), (16, 260, 80))
+    assert durations.sum() == workload.num_units
+    assert 0.04 < 1 - workload.num_units / (16 * 260) < 0.05
+    assert durations.sum(1).max() == 260
+    assert not torch.equal(durations.sum(1).sort().values, durations.sum(1))  # in no order
+    for values in (durations, pitch, energy):
+        assert not values[phonemes == 0].any()
+    assert (durations >= 0).all()
+
+
+def test_flops_of_fastspeech2_are_those_that_are_counted():
+    workload = WORKLOADS["fastspeech2"]
+    model, batch = workload.build(), workload.batch(torch.Generator())
+    counted = flops_of(model, lambda twin, batch: workload.loss(twin, *batch), batch)
+    assert counted.total - counted.embeddings == pytest.approx(1e9 * gflop(workload, model), rel=1e-3)
 
 
 def test_a_process_of_stock_in_bf16_shows_its_memory(command):
@@ -435,10 +464,9 @@ def test_the_default_can_be_the_best(monkeypatch):
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_data_is_a_function_of_the_seed(name):
-    (inputs, targets), again = (WORKLOADS[name].batch(torch.Generator().manual_seed(3)) for _ in range(2))
-    assert torch.equal(inputs, again[0])
-    assert torch.equal(targets, again[1])
-    assert not torch.equal(inputs, WORKLOADS[name].batch(torch.Generator().manual_seed(4))[0])
+    first, again = (WORKLOADS[name].batch(torch.Generator().manual_seed(3)) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert not torch.equal(first[0], WORKLOADS[name].batch(torch.Generator().manual_seed(4))[0])
 
 
 def test_masked_words_are_to_be_predicted_and_no_others():
@@ -452,19 +480,20 @@ def test_masked_words_are_to_be_predicted_and_no_others():
 @pytest.mark.parametrize(
     ("name", "millions", "gflops"),
     # 6 x 49.8 M x 128; 6 x 109.5 M x 1024 and causal attention 14.5; 6 x 109.1 M x 1024 and attention 14.5
-    # of 1024 tokens in a row attention is 58.0
+    # of 1024 tokens in a row attention is 58.0; 6 x 4.21 M x 4160 frames, 6 x 5.37 M x 640 phonemes, attention 13.6
     [
         ("mlp", 49.8, 38.2),
         ("llama 4 x 256", 109.5, 687.3),
         ("llama 1 x 1024", 109.5, 730.8),
         ("bert", 109.5, 684.0),
+        ("fastspeech2", 9.8, 139.4),
     ],
 )
 def test_the_models_have_the_sizes_of_their_names(name, millions, gflops):
     with torch.device("meta"):
         model = WORKLOADS[name].build()
     assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.1)
-    if name != "mlp":  # tied
+    if name in ("llama 4 x 256", "llama 1 x 1024", "bert"):  # tied
         assert model.head.weight is next(m for m in model.modules() if isinstance(m, nn.Embedding)).weight
     assert gflop(WORKLOADS[name], model) == pytest.approx(gflops, rel=2e-3)
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-MODELS = ("mlp", "llama", "bert")  # of models.py
-TEST_MODELS = ("tiny", "tiny-llama")  # there, too
-OTHER_MODELS = ("gpt2",)  # and this one, for benchmarks/mechanisms.py
+MODELS = ("mlp", "llama", "bert", "fastspeech2")  # of models.py
+TEST_MODELS = ("tiny", "tiny-llama", "tiny-speech")  # there, too
+OTHER_MODELS = ("gpt2", "fastspeech2 32")  # and these, for benchmarks/mechanisms.py and fastspeech2_profile.py
 STOCK_DEFAULT, STOCK_BEST, STOCK_BF16 = "stock default", "stock at its best", "stock autocast bf16"
 MOST_FAULTS = 1000  # page faults a step of ours; and it must not hold more memory than stock as it comes
 
@@ -48,6 +48,7 @@ CASES = (
     Case("llama", targets=_targets(3.2, 1.5), batch="4 x 256", bf16_memory=True),
     Case("llama", targets=_targets(3.0, 1.4), batch="1 x 1024", bf16_memory=True),
     Case("bert", targets=_targets(2.8, 1.4)),
+    Case("fastspeech2", targets=_targets(2.5, 1.4)),
 )
 
 

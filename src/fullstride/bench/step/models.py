@@ -1,13 +1,13 @@
 """The models of `fullstride bench step`, as an ordinary user writes them in plain PyTorch, and their data.
 
 The process that measures stock PyTorch loads this file by its path: it must not import anything of Fullstride. The
-Llama is that of the recipe, whose file is plain PyTorch as well and is loaded in the same way.
+Llama and FastSpeech 2 are those of the recipes, whose files are plain PyTorch as well and are loaded in the same way.
 
 The places where losses are computed differ on purpose, as they do among users: the MLP's by nn.CrossEntropyLoss in the
 loop, Llama's inside its forward, BERT's by F.cross_entropy on the logits that its forward returned.
 
 Data is made from a seed and the number of the step, the same for every side. It can be learnt, so that losses say
-something: classes have centres, and tokens come with frequencies like those of words.
+something: classes have centres, tokens come with frequencies like those of words, and each phoneme has its sound.
 """
 
 import importlib.util
@@ -31,22 +31,26 @@ IGNORED = -100  # the label of positions that F.cross_entropy leaves out
 @dataclass(frozen=True)
 class Workload:
     build: Callable[[], nn.Module]
-    batch: Callable[[torch.Generator], tuple[Tensor, Tensor]]  # inputs and targets of one micro-batch
-    loss: Callable[[nn.Module, Tensor, Tensor], Tensor]
+    batch: Callable[[torch.Generator], tuple[Tensor, ...]]  # inputs and targets of one micro-batch
+    loss: Callable[..., Tensor]  # of the model and the batch
     lr: float
     unit: str  # what is counted a second
     num_units: int  # in a micro-batch
     attention_flops: float = 0.0  # of one micro-batch, forward and backward
+    rows: Callable[[str], int] | None = None  # of a micro-batch in the layer of this name, if they are not its units
+    optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW
 
 
 def gflop(workload: Workload, model: nn.Module) -> float:
-    """Of one micro-batch: 6 x weights of linear layers x samples or tokens, and attention.
+    """Of one micro-batch: 6 x weights of linear layers and convolutions x samples or tokens, and attention.
 
     Two operations a weight forward, four backward: the gradients of the input and of the weight. Attention is two
     products of length x width a token and layer, again twice that backward: 12 x length x width, half if causal.
     """
-    weights = sum(module.weight.numel() for module in model.modules() if isinstance(module, nn.Linear))
-    return (6.0 * weights * workload.num_units + workload.attention_flops) / 1e9
+    rows = workload.rows or (lambda name: workload.num_units)
+    layers = ((name, module) for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Conv1d)))
+    products = sum(6.0 * module.weight.numel() * rows(name) for name, module in layers)
+    return (products + workload.attention_flops) / 1e9
 
 
 def build_mlp(widths: tuple[int, ...] = (784, 4096, 4096, 4096, 2560, 1000)) -> nn.Module:
@@ -72,19 +76,24 @@ def classification_loss(model: nn.Module, inputs: Tensor, labels: Tensor) -> Ten
 
 
 @cache
-def llama_file() -> ModuleType:
-    """models/llama.py, without the package around it."""
-    path = Path(__file__).resolve().parents[2] / "models" / "llama.py"
-    spec = importlib.util.spec_from_file_location("llama", path)
+def model_file(name: str) -> ModuleType:
+    """models/NAME.py, without the package around it."""
+    path = Path(__file__).resolve().parents[2] / "models" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules["llama"] = importlib.util.module_from_spec(spec)  # where torch.compile looks for it
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where torch.compile looks for it
     spec.loader.exec_module(module)
     return module
 
 
-def llama_loss(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
-    loss: Tensor = llama_file().loss(model, (tokens, targets))
+def loss_of(name: str) -> Callable[..., Tensor]:
+    """The loss in models/NAME.py."""
+
+    def loss(model: nn.Module, *batch: Tensor) -> Tensor:
+        found: Tensor = model_file(name).loss(model, batch)
+        return found
+
     return loss
 
 
@@ -208,9 +217,63 @@ TINY_LLAMA = {"vocabulary": 64, "width": 16, "layers": 2, "heads": 2, "kv_heads"
 def language(batch: int, length: int, shape: dict[str, int]) -> Workload:
     num_tokens = batch * length
     return Workload(
-        lambda: llama_file().build(**shape, context=length),
-        next_words(batch, length, shape["vocabulary"]), llama_loss, lr=3e-4, unit="tokens", num_units=num_tokens,
+        lambda: model_file("llama").build(**shape, context=length),
+        next_words(batch, length, shape["vocabulary"]), loss_of("llama"), lr=3e-4, unit="tokens", num_units=num_tokens,
         attention_flops=6.0 * length * shape["width"] * shape["layers"] * num_tokens,
+    )  # fmt: skip
+
+
+def spoken(
+    batch: int, num_phonemes: int, num_frames: int, kinds: int, bins: int
+) -> Callable[[torch.Generator], tuple[Tensor, ...]]:
+    """Sentences of a bucket, padded to one shape: the shortest is nine tenths of the longest.
+
+    Each phoneme has its own usual length, pitch, energy and mel frame.
+    """
+    fixed = torch.Generator().manual_seed(0)
+    centres = torch.randn(kinds, bins, generator=fixed)
+    usual = torch.rand(kinds, 3, generator=fixed) + 0.5  # length, pitch, energy
+
+    def make(generator: torch.Generator) -> tuple[Tensor, ...]:
+        order = torch.randperm(batch, generator=generator)
+        num_real = torch.linspace(0.9 * num_phonemes, num_phonemes, batch).round().long()[order, None]
+        totals = frames_of_bucket(batch, num_frames)[order, None]
+        is_real = torch.arange(num_phonemes) < num_real
+        phonemes = torch.randint(1, kinds, (batch, num_phonemes), generator=generator) * is_real
+        lengths = (usual[phonemes, 0] + 0.3 * torch.rand(batch, num_phonemes, generator=generator)) * is_real
+        ends = (totals * lengths.cumsum(1) / lengths.sum(1, keepdim=True)).round().long()
+        durations = torch.diff(ends, dim=1, prepend=torch.zeros(batch, 1, dtype=torch.long))
+        noise = 0.3 * torch.randn(2, batch, num_phonemes, generator=generator)
+        pitch, energy = ((2 * usual[phonemes, i + 1] - 2 + noise[i]) * is_real for i in range(2))
+        frames = torch.arange(num_frames).expand(batch, -1).contiguous()
+        of_frame = phonemes.gather(1, torch.searchsorted(ends, frames, right=True).clamp(max=num_phonemes - 1))
+        mel = 2 * centres[of_frame] - 5 + 0.3 * torch.randn(batch, num_frames, bins, generator=generator)
+        return phonemes, torch.zeros(batch, dtype=torch.long), durations, pitch, energy, mel
+
+    return make
+
+
+def frames_of_bucket(batch: int, num_frames: int) -> Tensor:
+    """Of each sentence, without padding: (batch,)."""
+    return torch.linspace(0.91 * num_frames, num_frames, batch).round().long()
+
+
+# The recipe's defaults; 50 symbols are those of flite's voices.
+FASTSPEECH2 = {"phonemes": 50, "width": 256, "encoder_layers": 4, "decoder_layers": 4, "heads": 2, "hidden": 768}
+TINY_SPEECH = {"phonemes": 10, "width": 16, "encoder_layers": 1, "decoder_layers": 1, "heads": 2, "hidden": 32}
+MEL_BINS = 80
+
+
+def speech(batch: int, num_phonemes: int, num_frames: int, shape: dict[str, int]) -> Workload:
+    def rows(layer: str) -> int:
+        return batch * (num_frames if layer.startswith(("decoder", "projection")) else num_phonemes)
+
+    squares = shape["encoder_layers"] * num_phonemes**2 + shape["decoder_layers"] * num_frames**2
+    return Workload(
+        lambda: model_file("fastspeech2").build(**shape),
+        spoken(batch, num_phonemes, num_frames, shape["phonemes"], MEL_BINS), loss_of("fastspeech2"), lr=1e-4,
+        unit="frames", num_units=int(frames_of_bucket(batch, num_frames).sum()),
+        attention_flops=12.0 * batch * squares * shape["width"], rows=rows, optimizer=torch.optim.Adam,
     )  # fmt: skip
 
 
@@ -223,6 +286,8 @@ WORKLOADS = {
         masked_words(8, 128, 30522), masked_loss, lr=1e-4, unit="tokens", num_units=8 * 128,
         attention_flops=12.0 * 128 * 768 * 12 * (8 * 128),
     ),
+    "fastspeech2": speech(16, 40, 260, FASTSPEECH2),
+    "fastspeech2 32": speech(32, 40, 260, FASTSPEECH2),
     "gpt2": Workload(
         build_gpt2, next_words(4, 256, 50257), gpt2_loss, lr=1e-4, unit="tokens", num_units=4 * 256,
         attention_flops=6.0 * 256 * 768 * 12 * (4 * 256),
@@ -231,11 +296,12 @@ WORKLOADS = {
         lambda: build_mlp((8, 16, 4)), classes(4, 4, 8), classification_loss, lr=1e-3, unit="samples", num_units=4
     ),
     "tiny-llama": language(2, 8, TINY_LLAMA),
+    "tiny-speech": speech(3, 5, 20, TINY_SPEECH),
 }  # fmt: skip
 
 
 class Work:
-    """One of these as a side trains it: AdamW, and the norm of the gradient limited to 1."""
+    """One of these as a side trains it: with its optimizer, and the norm of the gradient limited to 1."""
 
     clip = 1.0
     threads: int | None = None  # as the side has them
@@ -256,7 +322,8 @@ class Work:
         return self.accumulate * gflop(self.workload, model)
 
     def optimizer(self, model: nn.Module, fused: bool | None, compiled: bool = False) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(model.parameters(), lr=self.workload.lr, fused=fused)
+        settings: dict[str, Any] = {"lr": self.workload.lr, "fused": fused}
+        return self.workload.optimizer(model.parameters(), **settings)
 
     def our_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return self.optimizer(model, fused=None)
@@ -264,10 +331,10 @@ class Work:
     def our_freezer(self, model: nn.Module) -> None:
         return None
 
-    def step(self, number: int) -> tuple[list[tuple[Tensor, Tensor]], float]:
+    def step(self, number: int) -> tuple[list[tuple[Tensor, ...]], float]:
         """The micro-batches of a step, a function of the seed and its number, and its learning rate."""
         generator = torch.Generator().manual_seed(1_000_003 * SEED + number + 1)
         return [self.workload.batch(generator) for _ in range(self.accumulate)], self.workload.lr
 
-    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return self.workload.loss(model, *batch)
