@@ -8,6 +8,7 @@ are both gradients, with g = dy * activation'(...):
 
     dW = g^T U,   dx = unfold(g) W flipped in time
 
+Of three taps in fp32, the same with fewer multiplications (_winograd.py), where there is enough to multiply.
 y and dx have the layout of x: chains of layers with innermost channels never transpose. Stride, dilation and groups
 of 1; other convolutions are torch's. Kept for backward: x if W wants its gradient, W if x does, and what the activation
 needs: nothing, y for ReLU, what it takes for the others. Sums are fp32, also where weights are bf16. A NaN in x may
@@ -20,10 +21,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .. import _native
+from . import _winograd
 from ._activations import ACTIVATIONS, activate, check_activation
 from ._kept_gradients import empty_gradient
 from ._leaf_gradients import SMALL, deliver, parameter_of
-from ._tensors import KERNEL_DTYPES, needs_grad, takes_kernel
+from ._tensors import KERNEL_DTYPES, kernel_dtype, needs_grad, takes_kernel
 from ._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
 from ._unfolding import Unfolding
 from .gemm import multiply
@@ -43,15 +46,32 @@ def conv1d_reference(
 
 
 def _forward(
-    rows: Tensor, weight: Tensor, bias: Tensor | None, activation: str, shape: Unfolding, keep: bool
-) -> tuple[Tensor, Tensor | None]:
-    """(y, z), (batch, time_out, N), from padded rows. keep: z, which the activation takes, is wanted if it bends."""
-    filters = weight.shape[0]
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str, shape: Unfolding, keep: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """(y, z, rows), y and z (batch, time_out, N), from x: (batch, time, C). rows: x padded, if that was needed.
+
+    keep: z, which the activation takes, is wanted if it bends."""
+    filters, keep = weight.shape[0], keep and activation not in ("none", "relu")
+    if _winograd.pays(shape, weight.shape, x.dtype, weight.dtype):
+        taken = _winograd.forward(x, weight, bias, shape)
+        return _activated(taken, activation, in_place=not keep), taken if keep else None, None
+    rows = shape.padded(x, weight.dtype)
     columns = weight.permute(2, 1, 0).reshape(-1, filters) if shape.is_plain else _taps_first(weight).t()
     out, y = shape.empty(rows, filters)
-    pre, z = shape.empty(rows, filters) if keep and activation not in ("none", "relu") else (None, None)
+    pre, z = shape.empty(rows, filters) if keep else (None, None)
     multiply(shape.windows(rows), columns, out, bias, activation, pre)
-    return y.contiguous(), None if z is None else z.contiguous()
+    return y.contiguous(), None if z is None else z.contiguous(), rows
+
+
+def _activated(z: Tensor, activation: str, in_place: bool) -> Tensor:
+    if activation == "none":
+        return z
+    y, dtype = z if in_place else torch.empty_like(z), kernel_dtype(z)
+    rows, cols = z.numel() // z.shape[2], z.shape[2]
+    _native.kernels.bias_act_forward(
+        z.data_ptr(), None, y.data_ptr(), rows, cols, ACTIVATIONS[activation], dtype, dtype
+    )
+    return y
 
 
 def _taps_first(weight: Tensor) -> Tensor:
@@ -68,21 +88,24 @@ def _input_grad(rows: Tensor, weight: Tensor, dtype: torch.dtype, shape: Unfoldi
     return dx.contiguous()
 
 
-def _weight_grad(node: Any, g: Tensor, windows: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor | None:
-    """dW, or None if it was added to p.grad as linear layers do. g: (rows, N). node: what follows W in the graph."""
+def _weight_grad(g: Tensor, windows: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """dW (N, k, C): the product gives the taps before the channels. g: (rows, N)."""
     filters, channels, taps = shape
-    p = parameter_of(node) if shape.numel() >= SMALL else None
-    adds = p is not None and p.grad is not None
-    # The product gives the taps before the channels. One pass puts them in their place, and that may as well add, in
-    # fp32 then; else the product rounds: a pass over bf16 takes half of one that reads fp32 and rounds.
-    dweight = g.new_empty(filters, taps, channels, dtype=torch.float32 if adds else dtype)
+    dweight = g.new_empty(filters, taps, channels, dtype=dtype)
     multiply(g.t(), windows, dweight.view(filters, -1))
+    return dweight
+
+
+def _deliver(p: Tensor | None, dweight: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """dW (N, C, k) from (N, k, C), or None if it was added to p.grad as linear layers do. One pass puts it in its
+    place, and that may as well add."""
+    dweight = dweight.transpose(1, 2)
     if p is None:
-        return dweight.transpose(1, 2).contiguous()
-    if adds:
-        deliver(p, dweight.transpose(1, 2))
+        return dweight.contiguous()
+    if p.grad is not None:
+        deliver(p, dweight)
         return None
-    return empty_gradient(p, tuple(shape), dtype).copy_(dweight.transpose(1, 2))
+    return empty_gradient(p, tuple(dweight.shape), dtype).copy_(dweight)
 
 
 def _by_torch(ctx, dy, dz, more_dx, more_dweight):  # type: ignore[no-untyped-def]
@@ -118,8 +141,8 @@ class Conv1dFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, activation, unfolding, dtype):  # type: ignore[no-untyped-def]
-        rows, cast_weight = unfolding.padded(x.transpose(1, 2), dtype), weight.to(dtype)
-        y, z = _forward(rows, cast_weight, bias, activation, unfolding, keep=True)
+        cast_weight = weight.to(dtype)
+        y, z, rows = _forward(x.transpose(1, 2), cast_weight, bias, activation, unfolding, keep=True)
         y = _as_laid_out(y, x)
         wants_dx, wants_dweight, _ = ctx.needs_input_grad[:3]
         both = wants_dx and wants_dweight
@@ -164,18 +187,37 @@ def _backward(ctx, dy, dz, more_dx, more_dweight):  # type: ignore[no-untyped-de
         if dz is not None:
             dz = dz.reshape(-1, filters)
             g, dbias = g + dz, None if dbias is None else dbias + dz.sum(0, dtype=torch.float32)
-    dx = dweight = None
-    if kept is not None or weight is not None:
-        g = shape.backward.padded(g.view(shape.batch, shape.time_out, filters), ctx.dtype)
-    if weight is not None:
-        dx = _input_grad(g, weight, ctx.x_dtype, shape.backward).transpose(1, 2)
+    g = g.view(shape.batch, shape.time_out, filters)
+    p = parameter_of(ctx.next_functions[1][0]) if kept is not None and ctx.weight_shape.numel() >= SMALL else None
+    # What is added to an fp32 gradient comes in fp32; else the product rounds: a pass over bf16 takes half of one that
+    # reads fp32 and rounds.
+    dtype = torch.float32 if p is not None and p.grad is not None else ctx.weight_dtype
+    dx, dweight = _products(ctx, g, kept, weight, dtype)
+    if dx is not None:
+        dx = dx.transpose(1, 2)
         dx = dx if ctx.like else dx.contiguous()
-    if kept is not None:
-        rows = kept if kept.dim() == 2 else shape.padded(kept.transpose(1, 2), ctx.dtype)
-        g, windows = shape.backward.between(g), shape.windows(rows)
-        dweight = _weight_grad(ctx.next_functions[1][0], g, windows, ctx.weight_shape, ctx.weight_dtype)
+    if dweight is not None:
+        dweight = _deliver(p, dweight, ctx.weight_dtype)
     dbias = None if dbias is None else dbias.to(ctx.bias_dtype)
     return add(dx, more_dx), add(dweight, more_dweight), dbias, None, None, None
+
+
+def _products(
+    ctx: Any, g: Tensor, kept: Tensor | None, weight: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
+    """(dx (batch, time, C) if there is a weight, dW (N, k, C) in this dtype if x was kept)."""
+    shape = ctx.unfolding
+    if _winograd.pays(shape, ctx.weight_shape, ctx.x_dtype, ctx.dtype):
+        return _winograd.backward(g, None if kept is None else kept.transpose(1, 2), weight, shape)
+    dx = dweight = None
+    if kept is not None or weight is not None:
+        g = shape.backward.padded(g, ctx.dtype)
+    if weight is not None:
+        dx = _input_grad(g, weight, ctx.x_dtype, shape.backward)
+    if kept is not None:
+        rows = kept if kept.dim() == 2 else shape.padded(kept.transpose(1, 2), ctx.dtype)
+        dweight = _weight_grad(shape.backward.between(g), shape.windows(rows), ctx.weight_shape, dtype)
+    return dx, dweight
 
 
 def conv1d(
@@ -201,8 +243,8 @@ def conv1d(
     if needs_grad(x, weight, bias):
         y: Tensor = Conv1dFunction.apply(x, weight, bias, activation, unfolding, dtype)[0]
         return y
-    rows = unfolding.padded(x.transpose(1, 2), dtype)
-    return _as_laid_out(_forward(rows, weight.to(dtype), bias, activation, unfolding, keep=False)[0], x)
+    y, _, _ = _forward(x.transpose(1, 2), weight.to(dtype), bias, activation, unfolding, keep=False)
+    return _as_laid_out(y, x)
 
 
 def pays(x: Tensor, weight: Tensor) -> bool:
