@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..bench.step.cases import MODELS
 from .arguments import json_file, positive, seconds
 
 
@@ -51,11 +52,11 @@ def add(commands: Any) -> None:
     step = subjects.add_parser(
         "step",
         help="a training step against stock PyTorch",
-        description="Measures training steps of an MLP, a Llama and a BERT against stock PyTorch as it comes and at its"
-        " best, each side in its own process, in turns. Trying torch.compile takes most of the time. A missed target is"
-        " named at the end and does not change the exit code.",
+        description="Measures training steps of an MLP, a Llama, a BERT and a FastSpeech 2 against stock PyTorch as it"
+        " comes and at its best, each side in its own process, in turns. Trying torch.compile takes most of the time. A"
+        " missed target is named at the end and does not change the exit code.",
     )
-    step.add_argument("--model", metavar="NAME", nargs="+", default=[], help="only these of mlp, llama, bert")
+    step.add_argument("--model", metavar="NAME", nargs="+", default=[], help=f"only these of {', '.join(MODELS)}")
     step.add_argument("--accumulate", metavar="N", type=positive, help="micro-batches in a step")
     step.add_argument("--rounds", metavar="N", type=positive, help="turns of each side (default: 7, or 2 if --quick)")
     step.add_argument(

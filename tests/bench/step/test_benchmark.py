@@ -242,6 +242,15 @@ def test_targets_are_those_of_the_cases():
     assert step_cases.choose(["llama"], 2, []) == [Case("llama", 2, batch=batch) for batch in ("4 x 256", "1 x 1024")]
 
 
+def test_auto_is_held_to_the_targets_of_fp32_where_that_was_chosen():
+    bf16, fp32 = {STOCK_DEFAULT: 2.5}, {STOCK_DEFAULT: 1.5}
+    case = Case("mlp", targets={"auto": bf16, "fp32": fp32})
+    assert case.targets_of("auto", "bf16") == bf16
+    assert case.targets_of("auto", "fp32") == case.targets_of("fp32", "fp32") == fp32
+    assert Case("mlp", targets={"auto": bf16}).targets_of("auto", "fp32") == bf16
+    assert case.targets_of("bf16", "bf16") == {}
+
+
 def test_every_case_is_a_workload():
     others = {*step_cases.TEST_MODELS, *step_cases.OTHER_MODELS}
     assert {case.config()["model"] for case in CASES} == WORKLOADS.keys() - others

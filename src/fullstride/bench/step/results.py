@@ -104,7 +104,7 @@ def ratios_of(case: Case, sides: list[Measured]) -> list[Ratio]:
         peers.append((STOCK_BEST, min(stock, key=lambda peer: peer.timing.median)))
     ratios = []
     for side in ours:
-        targets = case.targets.get(side.name.removeprefix("fullstride "), {})
+        targets = case.targets_of(side.name.removeprefix("fullstride "), side.precision)
         ratios += [
             Ratio(side.name, kind, peer.name, side.timing.ratio_to(peer.timing), targets.get(kind))
             for kind, peer in peers
