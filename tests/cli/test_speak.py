@@ -107,6 +107,7 @@ def test_what_is_refused_leaves_a_file_as_it_was(tmp_path, capsys):
 
 
 def test_what_was_guessed_is_said_on_stderr(tmp_path, capsys, monkeypatch):
+    tiny_run(2)  # while eSpeak NG is here
     monkeypatch.setattr(espeak, "missing", lambda: "expected eSpeak NG, got none")
     out, err = speak(capsys, "The xylograph went home.", "--out", tmp_path / "a.wav")
     assert SHOWN.fullmatch(out.strip())

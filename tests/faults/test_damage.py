@@ -18,7 +18,7 @@ FILES = [
 OLDER, NEWER = "step-00000005", "step-00000007"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def interrupted(memory_folder):
     """A run with checkpoints of steps 5 and 7, the latter in the middle of an accumulation."""
     folder = memory_folder / "interrupted"

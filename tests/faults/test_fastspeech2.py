@@ -15,7 +15,7 @@ from .processes import Commands, Pause
 STEP_4 = 6  # micro-batches before it
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def whole(memory_folder):
     """The folder of a run that nothing happened to."""
     output = memory_folder / "voice-output"
