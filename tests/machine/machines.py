@@ -29,7 +29,10 @@ def cache(cpu: int, index: int, level: int, kind: str, size: str, shared: str) -
 
 
 def x86(flags: str, num_cpus: int = 1, model: str = "Some CPU @ 2.0GHz") -> dict[str, str]:
-    entry = "processor\t: {i}\nvendor_id\t: GenuineIntel\nmodel name\t: {model}\nflags\t\t: {flags}\n\n"
+    entry = (
+        "processor\t: {i}\nvendor_id\t: GenuineIntel\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: {model}\n"
+        "flags\t\t: {flags}\n\n"
+    )
     return {"proc/cpuinfo": "".join(entry.format(i=i, model=model, flags=flags) for i in range(num_cpus))}
 
 

@@ -121,6 +121,11 @@ def test_x86_features_are_named(tmp_path):
     assert {"amx_int8", "avx_vnni"} <= machine.features.keys()
 
 
+def test_a_name_without_a_number_is_told_apart_by_family_and_model(tmp_path):
+    machine = cpu.describe(write(tmp_path, x86("avx2", model="AMD EPYC")))
+    assert machine.model == "AMD EPYC (family 26, model 2)"
+
+
 def test_avx512_without_its_subsets_is_not_enough(tmp_path):
     assert not cpu.describe(write(tmp_path, x86("avx2 avx512f avx512dq"))).features["avx512"]
 

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,13 +142,21 @@ def _cpuinfo(root: Path) -> _CpuInfo:
     if "flags" in fields:
         flags = set(fields["flags"].split())
         features = {"avx512": flags >= _AVX512} | {name: name in flags for name in _X86_FEATURES}
-        return _CpuInfo(fields.get("model name", "unknown"), "x86_64", features, num_processors)
+        return _CpuInfo(_x86_model(fields), "x86_64", features, num_processors)
     if "Features" in fields:
         flags = set(fields["Features"].split())
         core = (fields.get("CPU implementer", "?"), fields.get("CPU part", "?"))
         model = fields.get("model name") or _ARM_CORES.get(core, f"unknown (implementer {core[0]}, part {core[1]})")
         return _CpuInfo(model, "arm64", {name: name in flags for name in _ARM_FEATURES}, num_processors)
     return _CpuInfo(platform.processor() or "unknown", platform.machine(), {}, num_processors)
+
+
+def _x86_model(fields: Mapping[str, str]) -> str:
+    """Virtual machines call Zen 4 and Zen 5 alike "AMD EPYC", though one is twice as fast: the numbers tell."""
+    name, family, model = fields.get("model name", "unknown"), fields.get("cpu family"), fields.get("model")
+    if re.search(r"\d", name) or family is None or model is None:
+        return name
+    return f"{name} (family {family}, model {model})"
 
 
 def _siblings(root: Path, online: Collection[int]) -> set[tuple[int, ...]]:
