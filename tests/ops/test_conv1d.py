@@ -146,6 +146,20 @@ def test_only_the_wanted_gradients_are_computed_and_kept_for(wants):
             assert_close(t.grad, r.grad)
 
 
+@pytest.mark.parametrize("layout", [inner, torch.Tensor.contiguous])
+def test_the_result_can_be_written_to_as_torchs(layout):
+    found = []
+    for function in (conv1d, conv1d_reference):
+        x, weight, bias = (t.requires_grad_() for t in inputs(3, 9, 8, 7, 3))
+        y = function(layout(x), weight, bias, 1)
+        y += 1
+        y[:, 0].mul_(2)
+        y.square().sum().backward()
+        found.append([t.grad for t in (x, weight, bias)])
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected, ulps=64)
+
+
 def test_without_gradients_nothing_is_recorded():
     tensors = [t.requires_grad_() for t in inputs(3, 9, 8, 7, 3)]
     with torch.no_grad():

@@ -129,6 +129,20 @@ def test_only_the_wanted_gradients_are_computed_and_kept_for(use, wants):
             assert_close(t.grad, r.grad)
 
 
+def test_the_result_can_be_written_to_as_torchs(use):
+    use(torch.float32)
+    found = []
+    for function in (linear, linear_reference):
+        x, weight = random(3, 5, 9).requires_grad_(), random(7, 9, seed=1).requires_grad_()
+        y = function(x, weight)
+        y += 1
+        y[:, 0].mul_(2)
+        y.square().sum().backward()
+        found.append([x.grad, weight.grad])
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected, ulps=64)
+
+
 def test_without_gradients_nothing_is_recorded(use):
     use(torch.float32)
     x, weight, bias = (t.requires_grad_() for t in inputs(5, 7, 3))

@@ -15,7 +15,7 @@ which follows the default dtype and device that the user has set.
 """
 
 from collections.abc import Iterable
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -55,6 +55,12 @@ def takes_kernel(*tensors: Tensor | None) -> bool:
         ):
             return False
     return _native.available()
+
+
+def as_own(view: Tensor) -> Tensor:
+    """The same memory as a tensor that is no view: torch lets nobody write to a view that a Function returned."""
+    storage: Any = view.untyped_storage()  # the stubs do not know this form
+    return view.new_empty(0).set_(storage, view.storage_offset(), view.shape, view.stride())
 
 
 def needs_grad(*tensors: Tensor | None) -> bool:

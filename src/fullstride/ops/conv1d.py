@@ -26,7 +26,7 @@ from . import _winograd
 from ._activations import ACTIVATIONS, activate, check_activation
 from ._kept_gradients import empty_gradient
 from ._leaf_gradients import SMALL, deliver, parameter_of
-from ._tensors import KERNEL_DTYPES, kernel_dtype, needs_grad, takes_kernel
+from ._tensors import KERNEL_DTYPES, as_own, kernel_dtype, needs_grad, takes_kernel
 from ._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
 from ._unfolding import Unfolding
 from .gemm import multiply
@@ -143,7 +143,7 @@ class Conv1dFunction(torch.autograd.Function):
     def forward(ctx, x, weight, bias, activation, unfolding, dtype):  # type: ignore[no-untyped-def]
         cast_weight = weight.to(dtype)
         y, z, rows = _forward(x.transpose(1, 2), cast_weight, bias, activation, unfolding, keep=True)
-        y = _as_laid_out(y, x)
+        y = as_own(_as_laid_out(y, x))
         wants_dx, wants_dweight, _ = ctx.needs_input_grad[:3]
         both = wants_dx and wants_dweight
         x_place = stand_in(x) if both and x.dtype is not dtype else None

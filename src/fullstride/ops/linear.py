@@ -21,7 +21,7 @@ from torch import Tensor
 from .. import _native
 from ._activations import ACTIVATIONS, activate, check_activation
 from ._overlap import overlap_weight_grads, overlaps_weight_grads
-from ._tensors import KERNEL_DTYPES, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
+from ._tensors import KERNEL_DTYPES, as_own, contiguous, kernel_dtype, needs_grad, pointer, takes_kernel
 from ._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
 from ._weight_grads import weight_grad
 from .bias_act import bias_act_reference
@@ -99,7 +99,7 @@ class LinearFunction(torch.autograd.Function):
     def forward(ctx, x, weight, bias, activation, dtype):  # type: ignore[no-untyped-def]
         rows, cast_weight = _cast_rows(x, dtype), weight.to(dtype)
         y, saved, saved_bias = _forward(rows, cast_weight, bias, activation, keep=True)
-        y = y.view(*x.shape[:-1], weight.shape[0])
+        y = as_own(y.view(*x.shape[:-1], weight.shape[0]))
         wants_dx, wants_dweight, ctx.wants_dbias = ctx.needs_input_grad[:3]
         is_x = rows.dtype is x.dtype and rows.data_ptr() == x.data_ptr()  # and neither a cast nor a copy
         x_place = stand_in(x) if wants_dx and wants_dweight and not is_x else None
