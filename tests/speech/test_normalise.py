@@ -45,6 +45,7 @@ SAID = {
     "\u20ac1.01": "one euro and one cent",
     "20\u20ac": "twenty euros",
     "-$5": "minus five dollars",
+    "-20\u20ac": "minus twenty euros",
     # years, dates
     "in 1999": "in nineteen ninety nine",
     "in 1905": "in nineteen oh five",

@@ -78,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> "Plan":
     from ..data.speech import plans
     from ..sound import pitch
+    from ..speech.front_end import SYNTHESISERS
 
     line = pitch.missing()
     if line is not None:
@@ -88,7 +89,7 @@ def _plan(options: argparse.Namespace) -> "Plan":
                 raise ValueError(f"--{name.removesuffix('s')} is of a synthesised corpus: leave it or --recordings out")
         return plans.FolderPlan(options.recordings.absolute(), options.seed)
     engine = plans.engine_here(options.engine)
-    known = plans.ENGINES[engine].VOICES
+    known = SYNTHESISERS[engine].VOICES
     voices = tuple(dict.fromkeys(options.voices or known[:1]))
     for voice in voices:
         if voice not in known:

@@ -32,12 +32,11 @@ import torch
 import torch.multiprocessing  # teaches connections to send tensors
 from torch import Tensor
 
+from ..machine.pool_process import FOR_THE_PARENT
 from .dataset import Dataset
 from .order import BatchOrder
 
 _ALIGNMENT = 64  # bytes
-# Ctrl-C and many schedulers signal the whole process group; it is this process that saves, then ends its workers.
-_FOR_THE_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class WorkerDied(RuntimeError):
@@ -211,7 +210,7 @@ def _context() -> BaseContext:
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
     """What is started in here inherits that these signals are held, for good: no handler of this process runs in it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_THE_PARENT)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_THE_PARENT)
     try:
         yield
     finally:

@@ -21,8 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fullstride.sound import mel as spectra
-from fullstride.sound.mel import BINS, EDGE, FFT, HOP
+from . import mel as spectra
+from .mel import BINS, EDGE, FFT, HOP
 
 _PIECES = FFT // HOP  # of a frame; neighbours share all but one
 _ROUNDS = 20  # of magnitudes: F S is within 0.3 % then in 99 of 100 places

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fullstride.sound import mel
+from . import mel
 
 LOWEST = 65.0  # Hz
 HIGHEST = 400.0  # Hz

@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fullstride import durable
+from .. import durable
 
 MOST_BYTES = 1 << 30  # of samples in a file: more than an hour in any format
 RATES = (1000, 768_000)  # Hz, of files that are read
@@ -26,6 +26,7 @@ _STREAMED = 0x7FFFF000  # sizes from here on are those of writers to a pipe, who
 _NAMES = {2: "ADPCM", 6: "A-law", 7: "mu-law", 0x55: "MP3"}
 _FIX = "write it as 16-bit PCM, by `sox IN -b 16 OUT.wav`, say"
 
+_PIECE = 1 << 20  # samples of all channels that are decoded at once
 _ZEROS = 64  # zero crossings of the sinc on each side
 _BETA = 10.0  # Kaiser's: about 100 dB
 _PASS = 0.96  # of the lower Nyquist frequency: where the filter has fallen by half
@@ -182,16 +183,23 @@ def _sound(file: BinaryIO, form: _Format, size: int, left: int) -> Sound:
     data = file.read(size)
     if len(data) != size:
         raise _BadFileError(f"expected {size} bytes of samples, got {len(data)}: it shrank; make the file anew")
+    step = _PIECE * block
+    pieces = [_mixed(data[first : first + step], form) for first in range(0, size, step)]
+    return Sound(np.concatenate(pieces), form.rate, form.channels)
+
+
+def _mixed(data: bytes, form: _Format) -> NDArray[np.float32]:
+    """The mean of the channels. Of a piece: an hour at once would be gigabytes in fp64."""
     code, offset, scale = _CODES[form.kind, form.bits]
     if form.bits == 24:  # becomes the upper three bytes of 32
-        wide = np.zeros((size // 3, 4), dtype=np.uint8)
+        wide = np.zeros((len(data) // 3, 4), dtype=np.uint8)
         wide[:, 1:] = np.frombuffer(data, dtype=np.uint8).reshape(-1, 3)
         values = wide.reshape(-1).view(code)
     else:
         values = np.frombuffer(data, dtype=code)
     with np.errstate(over="ignore", invalid="ignore"):  # floats may be anything: `problem` says so
         mono = ((values.reshape(-1, form.channels).astype(np.float64) - offset) / scale).mean(axis=1)
-        return Sound(mono.astype(np.float32), form.rate, form.channels)
+        return mono.astype(np.float32)
 
 
 _CODES = {  # numpy's code, what silence is, full scale

@@ -19,7 +19,9 @@ from .normalise import normalise
 from .spoken import SILENCE
 
 PADDING = "_"
-ENGINES = ("flite", "espeak", "lexicon")
+SYNTHESISERS: dict[str, ModuleType] = {"flite": flite, "espeak": espeak}
+ENGINES = (*SYNTHESISERS, "lexicon")
+MOST_CHARACTERS = 10_000  # of a line: more than can be said in the phonemes that a model takes
 _ALIKE = {  # by ARPAbet: what MFA, then what eSpeak says instead; they have no ax, or other names
     **dict(aa=("A:", "0"), ae=("a",), ah=("ax", "V"), ao=("O:", "0"), aw=("aU",), ax=("ah", "AH", "@", "a#")),
     **dict(ay=("aI",), eh=("E",), er=("3:", "3"), ey=("eI",), ih=("I",), iy=("i:", "i"), ow=("oU",), oy=("OI",)),
@@ -72,8 +74,16 @@ class FrontEnd:
             what = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{path}: expected a saved front end, got damage: {what}; restore the file") from error
 
-    def phonemes(self, text: str) -> Reading:
-        """What to say for a text. Within braces stand phonemes, taken as they are: {hh ax0 l ow1}."""
+    def phonemes(self, text: str, voice: str | None = None) -> Reading:
+        """What to say for a text. Within braces stand phonemes, taken as they are: {hh ax0 l ow1}.
+
+        voice: one of the engine's whose accent it is; another name, or none, is that of the corpus' first.
+        """
+        if len(text) > MOST_CHARACTERS:  # before the synthesiser says it all, only to be told that it is too much
+            raise ValueError(
+                f"expected a line of at most {MOST_CHARACTERS:,} characters, got {len(text):,};"
+                " put its sentences on lines of their own"
+            )
         notes: list[str] = []
         unknown: dict[str, None] = {}
         dropped: dict[str, None] = {}
@@ -87,7 +97,7 @@ class FrontEnd:
             dropped.update(dict.fromkeys(gone))
             if any(character.isalnum() for character in plain):
                 words = normalise(part).text
-                said += self._ask(words) if absent is None else self._read(words, unknown)
+                said += self._ask(words, voice) if absent is None else self._read(words, unknown)
             elif set(plain) & set(".,?!;:-"):
                 said.append(SILENCE)
         said.append(SILENCE)
@@ -109,10 +119,11 @@ class FrontEnd:
 
     def _absent(self) -> str | None:
         """Why the lexicon is used: an empty line if it is the engine."""
-        return "" if self.engine == "lexicon" else _module(self.engine).missing()
+        return "" if self.engine == "lexicon" else SYNTHESISERS[self.engine].missing()
 
-    def _ask(self, words: str) -> tuple[str, ...]:
-        said: tuple[str, ...] = _module(self.engine).phonemes(words, self.voice)
+    def _ask(self, words: str, voice: str | None) -> tuple[str, ...]:
+        engine = SYNTHESISERS[self.engine]
+        said: tuple[str, ...] = engine.phonemes(words, voice if voice in engine.VOICES else self.voice)
         return said
 
     def _read(self, text: str, unknown: dict[str, None]) -> list[str]:
@@ -164,10 +175,6 @@ def collect_lexicon(pairs: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, t
     for word, said in pairs:
         counts[word.lower()][tuple(said)] += 1
     return {word: min(counts[word].items(), key=lambda entry: (-entry[1], entry[0]))[0] for word in sorted(counts)}
-
-
-def _module(engine: str) -> ModuleType:
-    return {"flite": flite, "espeak": espeak}[engine]
 
 
 def _some(names: Iterable[str]) -> str:

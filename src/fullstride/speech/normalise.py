@@ -122,15 +122,16 @@ def _phones(text: str) -> str:
 def _money(text: str) -> str:
     sign = "".join(map(re.escape, _CURRENCIES))
     large = r"(?:\s?(thousand|million|billion|trillion|bn|[kKMBm])(?!\w))?"
-    text = re.sub(rf"(-?)([{sign}])\s?({_NUMBER}){large}", lambda found: _amount(found[2], found[3], found), text)
-    return re.sub(rf"(-?)({_NUMBER})()\s?([{sign}])", lambda found: _amount(found[4], found[2], None), text)
+    text = re.sub(rf"(-?)([{sign}])\s?({_NUMBER}){large}", lambda found: _amount(*found.groups()), text)
+    behind = rf"(-?)({_NUMBER})\s?([{sign}])"
+    return re.sub(behind, lambda found: _amount(found[1], found[3], found[2]), text)
 
 
-def _amount(sign: str, number: str, found: re.Match[str] | None) -> str:
+def _amount(minus: str, sign: str, number: str, large: str | None = None) -> str:
     one, many, cent, cents = _CURRENCIES[sign]
-    minus = "minus " if found is not None and found[1] else ""
-    if found is not None and found[4]:
-        return f"{minus}{decimal(number)} {_LARGE.get(found[4], found[4])} {many}"
+    minus = "minus " if minus else ""
+    if large:
+        return f"{minus}{decimal(number)} {_LARGE.get(large, large)} {many}"
     whole, _, part = number.replace(",", "").partition(".")
     if len(part) not in (0, 2):
         return f"{minus}{decimal(number)} {many}"

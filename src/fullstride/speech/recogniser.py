@@ -8,16 +8,16 @@ The fewest such changes are counted (Levenshtein), of words without case and pun
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
-from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..machine import pool_process
+
+T = TypeVar("T")
 
 RATE = 16000  # samples a second, which its model is for
 
@@ -77,11 +77,9 @@ def transcribe_all(
             heard.append(_named(number, partial(transcribe, *sound)))
             between()
         return heard
-    # New processes, not forked ones: threads of torch, and locks that they hold, are not copied.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(sounds)), mp_context=context, initializer=pool_process.begin) as pool:
+    with pool_process.executor(min(processes, len(sounds))) as pool:
         try:
-            futures = [pool.submit(transcribe, *sound) for sound in sounds]
+            futures = [_named(i, partial(pool.submit, transcribe, *sound)) for i, sound in enumerate(sounds)]
             for number, future in enumerate(futures):
                 heard.append(_named(number, future.result))
                 between()
@@ -140,7 +138,7 @@ def _decoder() -> Any:
     return pocketsphinx.Decoder(samprate=RATE, loglevel="FATAL")  # else it tells of itself on stderr
 
 
-def _named(number: int, result: Callable[[], str]) -> str:
+def _named(number: int, result: Callable[[], T]) -> T:
     try:
         return result()
     except ValueError as error:
@@ -150,3 +148,5 @@ def _named(number: int, result: Callable[[], str]) -> str:
             f"sound {number}: expected a process to hear it, but one ended, killed perhaps for want of memory; "
             "try fewer processes"
         ) from None
+    except BlockingIOError as error:  # no more processes, by a limit
+        raise RecogniserDied(f"sound {number}: expected a process to hear it, but none starts: {error}") from None

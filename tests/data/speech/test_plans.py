@@ -3,9 +3,9 @@ import pickle
 
 import pytest
 
-from fullstride.data.speech import plans
 from fullstride.data.speech.plans import FolderPlan, SynthesisPlan, engine_here
 from fullstride.data.speech.texts import everyday
+from fullstride.speech import espeak, flite
 
 
 def test_voices_take_turns():
@@ -61,6 +61,17 @@ def test_a_recording_without_text_is_not_held_out(recordings):
         assert [recording.name for recording in FolderPlan(recordings, seed)._split[1]] == ["two"]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_of_no_speaker_all_recordings_are_held_out(recordings, seed):
+    lines = (recordings / "metadata.csv").read_text().splitlines()
+    speakers = ("alone", "both", "both", "both")
+    told = [f"{line}||{speaker}" for line, speaker in zip(lines, speakers, strict=True)]
+    (recordings / "metadata.csv").write_text("\n".join(told))
+    train, held_out = FolderPlan(recordings, seed, valid_share=0.9)._split
+    assert {recording.speaker for recording in train} == {"alone", "both"}
+    assert len(held_out) == 2
+
+
 def test_settings_of_a_folder_do_not_grow_with_it(recordings):
     assert len(json.dumps(FolderPlan(recordings).settings)) < 200
 
@@ -79,16 +90,16 @@ def test_a_plan_can_be_sent_to_a_process(recordings):
 
 
 def test_the_first_synthesiser_that_is_here_is_taken(monkeypatch):
-    monkeypatch.setattr(plans.flite, "missing", lambda: "get flite")
+    monkeypatch.setattr(flite, "missing", lambda: "get flite")
     assert engine_here() == "espeak"
-    monkeypatch.setattr(plans.flite, "missing", lambda: None)
+    monkeypatch.setattr(flite, "missing", lambda: None)
     assert engine_here() == "flite"
     assert engine_here("espeak") == "espeak"
 
 
 def test_without_a_synthesiser_all_ways_out_are_named(monkeypatch):
-    monkeypatch.setattr(plans.flite, "missing", lambda: "get flite")
-    monkeypatch.setattr(plans.espeak, "missing", lambda: "get espeak")
+    monkeypatch.setattr(flite, "missing", lambda: "get flite")
+    monkeypatch.setattr(espeak, "missing", lambda: "get espeak")
     with pytest.raises(ValueError, match=r"flite: get flite; espeak: get espeak; or give a folder .* --recordings DIR"):
         engine_here()
 

@@ -89,6 +89,7 @@ def test_a_killed_preparation_goes_on_and_gives_the_same_bits(corpus, plan, tmp_
     process = subprocess.Popen([sys.executable, script, folder], env=environment, start_new_session=True)
     try:
         wait_until(lambda: (folder / "train-00001.safetensors").exists() or process.poll() is not None)
+        assert process.poll() is None
     finally:
         os.kill(process.pid, signal.SIGKILL)  # that one alone: its workers have to notice by themselves
         process.wait()
@@ -97,6 +98,7 @@ def test_a_killed_preparation_goes_on_and_gives_the_same_bits(corpus, plan, tmp_
         corpora.load(folder)
     wait_until(lambda: not lives(process.pid))
     kept = {path: path.stat().st_ino for path in folder.glob("*.safetensors")}
+    assert kept
     assert of_corpus(prepare(folder, plan, Wish(), processes=1)) == of_corpus(corpus)
     assert {path: path.stat().st_ino for path in kept} == kept
 
@@ -220,8 +222,16 @@ def test_what_an_earlier_call_skipped_is_refused_if_that_is_wished(plan, tmp_pat
         prepare(tmp_path, mixed(plan), Wish(bad="refuse"), processes=1)
 
 
+@pytest.mark.parametrize("held_out", [(), ("Go.",)])
+def test_sentences_without_an_end_that_cannot_be_used_end_the_preparation(held_out, tmp_path):
+    plan = SynthesisPlan("espeak", ("en-us",), **({"held_out": held_out} if held_out else {}))
+    assert plan.num_train is None
+    with pytest.raises(ValueError, match=r"got 0 and \d.* were skipped, the first: (sentence|everyday) 0 .* s"):
+        prepare(tmp_path, plan, Wish(hours=1, longest=0.8), processes=1)
+
+
 def test_sentences_longer_than_the_longest_are_skipped(plan, tmp_path):
-    with pytest.raises(ValueError, match=r"got 0 and 0; 12 were skipped, the first: .* longer than 0.3 s"):
+    with pytest.raises(ValueError, match=r"got 0 and 0; 4 were skipped, the first: .* longer than 0.3 s"):
         prepare(tmp_path, plan, Wish(longest=0.3), processes=1)
 
 
@@ -234,6 +244,6 @@ def test_settings_are_readable(corpus):
 def test_flite_speaks_a_corpus_of_several_voices(plan, tmp_path):
     voices = SynthesisPlan("flite", ("slt", "rms"), texts=plan.texts[:4], held_out=plan.held_out[:1])
     corpus = prepare(tmp_path, voices, Wish(), processes=1)
-    assert corpus.speakers == ("rms", "slt")
+    assert corpus.speakers == ("slt", "rms")  # as they were asked for
     assert (corpus.num_train, sum(map(len, corpus.valid))) == (4, 2)
     assert corpus.lexicon()["cat"] == ("k", "ae1", "t")

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from ... import durable
 from ...sound import mel
 from ...speech.front_end import collect_lexicon
+from ...speech.spoken import SILENCE
 from ..token_cache import sha256_of
 from .shards import Shard
 
@@ -62,19 +63,20 @@ class Corpus:
 
 def seal(folder: Path, train: Sequence[Shard], valid: Sequence[Shard], settings: dict[str, Any]) -> Corpus:
     """Writes the manifest of what is there."""
-    num_train, num_valid = sum(map(len, train)), sum(map(len, valid))
-    if not num_train or not num_valid:
-        skipped = [line for shard in (*train, *valid) for line in shard.skipped]
-        why = f"; {len(skipped)} were skipped, the first: {skipped[0]}" if skipped else ""
-        raise ValueError(
-            f"{folder}: expected sentences to train on and others to hold out, got {num_train} and {num_valid}{why}"
-        )
+    if not any(map(len, train)) or not any(map(len, valid)):
+        raise too_few(folder, train, valid)
     every = (*train, *valid)
-    speakers = sorted({name for shard in every for name in shard.speaker_names})
+    speakers = _in_order({name for shard in train for name in shard.speaker_names}, settings.get("voices", ()))
+    alone = sorted({name for shard in valid for name in shard.speaker_names} - set(speakers))
+    if alone:
+        raise ValueError(
+            f"{folder}: expected recordings of {alone[0]} to train on, got some to hold out alone; give more of them,"
+            " or leave that speaker out of metadata.csv"
+        )
     content = {
         "convention": mel.CONVENTION,
         "settings": settings,
-        "symbols": sorted({symbol for shard in every for symbol in shard.symbols}),
+        "symbols": sorted({SILENCE, *(symbol for shard in every for symbol in shard.symbols)}),
         "speakers": speakers,
         "pitch": [_spread(np.concatenate([*_of(train, name, "pitch")])) for name in speakers],
         "energy": [_spread(np.concatenate([*_of(train, name, "energy")])) for name in speakers],
@@ -83,6 +85,19 @@ def seal(folder: Path, train: Sequence[Shard], valid: Sequence[Shard], settings:
     }
     durable.replace(folder / MANIFEST, json.dumps(content | {"sha256": _digest(content)}).encode())
     return load(folder)
+
+
+def too_few(folder: Path, train: Sequence[Shard], valid: Sequence[Shard]) -> ValueError:
+    """What to raise for them."""
+    found = f"got {sum(map(len, train))} and {sum(map(len, valid))}"
+    skipped = [line for shard in (*train, *valid) for line in shard.skipped]
+    why = f"; {len(skipped)} were skipped, the first: {skipped[0]}" if skipped else ""
+    return ValueError(f"{folder}: expected sentences to train on and others to hold out, {found}{why}")
+
+
+def _in_order(speakers: Collection[str], voices: Sequence[str]) -> list[str]:
+    """Voices as they were asked for, so that the first is speaker 0; names of recordings as words are."""
+    return [name for name in voices if name in speakers] or sorted(speakers)
 
 
 def load(folder: Path) -> Corpus:

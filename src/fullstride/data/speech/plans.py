@@ -6,24 +6,24 @@ preparation that was interrupted goes on where it stopped.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...sound import mel, wav
-from ...speech import espeak, flite, textgrid
+from ...speech import textgrid
+from ...speech.front_end import SYNTHESISERS
 from ...speech.spoken import SILENCE, Spoken
 from .. import _random
 from . import recordings
 from .recordings import Recording
 from .texts import everyday, sentences
 
-ENGINES: dict[str, ModuleType] = {"flite": flite, "espeak": espeak}
 _HELD_OUT = 7  # stream of the seed
 _MOST_HELD_OUT = 100
 _LARGEST_TEXTGRID = 16 << 20  # bytes: hours of speech
@@ -94,7 +94,7 @@ class SynthesisPlan:
             text = sentences.sentence(self.seed, number) if self.texts is None else self.texts[number]
         name = f"{'everyday' if held_out else 'sentence'} {number} ({voice})"
         try:
-            return Planned(name, text, voice, ENGINES[self.engine].speak(text, voice))
+            return Planned(name, text, voice, SYNTHESISERS[self.engine].speak(text, voice))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
 
@@ -126,7 +126,7 @@ class FolderPlan:
         count = len(self._listed)
         order = np.argsort(_random.bits(self.seed, _HELD_OUT, np.arange(count, dtype=np.int64)), kind="stable")
         usable = [i for i in order.tolist() if not self._listed[i].wrong]  # a small folder's only one should be
-        held_out = set(usable[: min(_MOST_HELD_OUT, max(1, round(self.valid_share * count)))])
+        held_out = _held_out(usable, [recording.speaker for recording in self._listed], self.valid_share * count)
         train = [recording for i, recording in enumerate(self._listed) if i not in held_out]
         return train, [self._listed[i] for i in sorted(held_out)]
 
@@ -161,6 +161,19 @@ class FolderPlan:
         return _digest([r.name, r.text, r.speaker, _stamp(r.wav), _stamp(r.alignment)] for r in chosen)
 
 
+def _held_out(usable: list[int], speakers: list[str], wanted: float) -> set[int]:
+    """The first that are usable, but of no speaker the last one: there would be nothing to learn his voice from."""
+    left = Counter(speakers[i] for i in usable)
+    chosen: set[int] = set()
+    for i in usable:
+        if len(chosen) == min(_MOST_HELD_OUT, max(1, round(wanted))):
+            break
+        if left[speakers[i]] > 1:
+            left[speakers[i]] -= 1
+            chosen.add(i)
+    return chosen or set(usable[:1])
+
+
 def _digest(content: Iterable[Any]) -> str:
     return hashlib.sha256(json.dumps(list(content)).encode()).hexdigest()
 
@@ -185,11 +198,11 @@ def _file(path: Path, what: str, most: int) -> Path:
 
 def engine_here(wish: str | None = None) -> str:
     """The synthesiser: flite where it is installed, else eSpeak NG; or the one that is wished for."""
-    if wish is not None and wish not in ENGINES:
-        raise ValueError(f"--engine: expected one of {', '.join(ENGINES)}, got {wish}")
+    if wish is not None and wish not in SYNTHESISERS:
+        raise ValueError(f"--engine: expected one of {', '.join(SYNTHESISERS)}, got {wish}")
     lines = []
-    for name in ENGINES if wish is None else (wish,):
-        line = ENGINES[name].missing()
+    for name in SYNTHESISERS if wish is None else (wish,):
+        line = SYNTHESISERS[name].missing()
         if line is None:
             return name
         lines.append(f"{name}: {line}")

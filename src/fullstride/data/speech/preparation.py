@@ -11,7 +11,6 @@ damaged, or whose recordings have changed since, is made anew.
 
 import contextlib
 import json
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -57,6 +56,8 @@ def prepare(
     with _workers(count) as pool:
         made = partial(_made, folder, plan, wish, pool, count)
         held_out = list(made(iter(valid)))
+        if not any(map(len, held_out)):
+            raise corpus.too_few(folder, [], held_out)
         chosen, seconds, skipped = [], 0.0, sum(len(shard.skipped) for shard in held_out)
         most = None if wish.hours is None else 3600 * wish.hours
         for shard in made(_train_shards(plan)):
@@ -64,6 +65,8 @@ def prepare(
             seconds += float(shard.frames.sum()) * mel.HOP / mel.RATE
             skipped += len(shard.skipped)
             progress(seconds, skipped)
+            if plan.num_train is None and not len(shard):  # sentences without an end, none of which can be used
+                raise corpus.too_few(folder, chosen, held_out)
             if most is not None and seconds >= most:
                 break
     return corpus.seal(folder, chosen, held_out, plan.settings)
@@ -158,7 +161,7 @@ def _claim(folder: Path, plan: Plan, wish: Wish) -> None:
                 return
         raise ValueError(
             f"{folder} holds a corpus of other settings (voices, seed, texts, --longest, names of recordings, version):"
-            " give another --path"
+            " give another --path, or remove that folder"
         )
     durable.replace(path, json.dumps(content).encode())
 
@@ -183,16 +186,14 @@ def _lives(pid: int) -> bool:
 
 @contextlib.contextmanager
 def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """New processes, not forks: this one may have torch's threads."""
-    pool = ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
+    pool = pool_process.executor(count, _one_thread)
     try:
         yield pool
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _begin() -> None:
-    pool_process.begin()
+def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
