@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from fullstride import speaking
-from fullstride.recipes import fastspeech2_files
+from fullstride.recipes.fastspeech2 import files
 from fullstride.sound.mel import HOP, RATE
 from fullstride.speaking import Manner
-from fullstride.speech import flite
+from fullstride.speech import espeak, flite
 from fullstride.train import evaluation
 
 from .recipes.speech_corpus import tiny_run
 
 
 def load(run):
-    return fastspeech2_files.load_voice(run, lambda: evaluation.find(run).tensors["model"])
+    return files.load_voice(run, lambda: evaluation.find(run).tensors["model"])
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,21 @@ def test_a_text_becomes_frames_and_as_many_hops_of_sound(voice):
     assert len(speech.phonemes) == len(speech.durations)
     assert speech.seconds == pytest.approx(len(speech.mel) * HOP / RATE)
     assert speech.notes == ()
-    assert speech.real_time_factor > 0
+    assert speech.model_seconds > 0 < speech.vocoder_seconds
+
+
+def test_the_first_voice_asked_for_is_speaker_0_and_each_reads_in_its_own_accent(voice):
+    assert [speaker.name for speaker in voice.speakers] == ["en-us", "en-gb"]
+    us, gb = (voice.say("The car was hot.", Manner(speaker=i), iterations=1).phonemes for i in range(2))
+    assert us == voice.front_end.phonemes("The car was hot.", "en-us").phonemes
+    assert gb == voice.front_end.phonemes("The car was hot.", "en-gb").phonemes
+    assert us != gb
+
+
+def test_a_line_that_would_take_minutes_to_read_is_refused_at_once(voice, monkeypatch):
+    monkeypatch.setattr(espeak, "phonemes", pytest.fail)
+    with pytest.raises(ValueError, match=r"at most 10,000 characters, got 11,000; put its sentences on lines"):
+        voice.say("Hello there" * 1000)
 
 
 def test_the_same_text_is_the_same_sound(voice):
@@ -52,7 +66,7 @@ def test_speed_changes_the_length(voice, speed, factor):
 def test_factors_of_pitch_and_energy_are_logarithms_in_deviations_of_the_speaker(voice):
     speaker = replace(voice.speakers[1], pitch_deviation=0.25, energy_deviation=0.5)
     told = speaking.Voice(voice.model, voice.front_end, [voice.speakers[0], speaker])
-    options = told.speaker(Manner(pitch=1.1, energy=0.5, speaker=1))
+    options = told.options(Manner(pitch=1.1, energy=0.5, speaker=1))
     assert options == {
         "speaker": 1, "speed": 1.0,
         "raise_pitch": pytest.approx(math.log(1.1) / 0.25), "raise_energy": pytest.approx(math.log(0.5) / 0.5),
@@ -65,7 +79,7 @@ def test_speakers_sound_different(voice):
 
 
 def test_a_speaker_that_is_not_there_is_one_line(voice):
-    with pytest.raises(ValueError, match=r"speaker: expected one of 0 en-gb, 1 en-us; got 2"):
+    with pytest.raises(ValueError, match=r"speaker: expected one of 0 en-us, 1 en-gb; got 2"):
         voice.say("Hello.", Manner(speaker=2))
 
 

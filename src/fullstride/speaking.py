@@ -63,11 +63,6 @@ class Speech:
     def seconds(self) -> float:
         return len(self.samples) / RATE
 
-    @property
-    def real_time_factor(self) -> float:
-        """Seconds of work for a second of speech."""
-        return (self.model_seconds + self.vocoder_seconds) / max(self.seconds, 1e-9)
-
 
 class Voice:
     def __init__(self, model: nn.Module, front_end: FrontEnd, speakers: Sequence[Speaker]) -> None:
@@ -75,7 +70,8 @@ class Voice:
 
     def say(self, text: str, manner: Manner | None = None, iterations: int = 32) -> Speech:
         """ValueError, one line, for a text with nothing in it to say, or one that is too long."""
-        reading = self.front_end.phonemes(text)
+        manner = manner or Manner()
+        reading = self.front_end.phonemes(text, self.speaker(manner).name)
         return self.say_phonemes(reading.phonemes, manner, iterations, reading.notes)
 
     def say_phonemes(
@@ -87,7 +83,7 @@ class Voice:
                 " put its sentences on lines of their own"
             )
         began = time.perf_counter()
-        mel, durations = predict(self.model, self.front_end.ids(phonemes), self.speaker(manner or Manner()))
+        mel, durations = predict(self.model, self.front_end.ids(phonemes), self.options(manner or Manner()))
         predicted = time.perf_counter()
         samples = sound_of(mel, iterations)
         now = time.perf_counter()
@@ -95,12 +91,15 @@ class Voice:
             samples, mel.numpy(), tuple(phonemes), durations.numpy(), notes, predicted - began, now - predicted
         )
 
-    def speaker(self, manner: Manner) -> dict[str, Any]:
-        """The manner as the model takes it: differences in standard deviations."""
+    def speaker(self, manner: Manner) -> Speaker:
         if not 0 <= manner.speaker < len(self.speakers):
             names = ", ".join(f"{i} {speaker.name}" for i, speaker in enumerate(self.speakers))
             raise ValueError(f"speaker: expected one of {names}; got {manner.speaker}")
-        speaker = self.speakers[manner.speaker]
+        return self.speakers[manner.speaker]
+
+    def options(self, manner: Manner) -> dict[str, Any]:
+        """The manner as the model takes it: differences in standard deviations."""
+        speaker = self.speaker(manner)
         return {
             "speaker": manner.speaker,
             "speed": manner.speed,

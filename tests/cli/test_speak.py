@@ -85,7 +85,7 @@ def test_mels_are_saved_as_vocoders_read_them(tmp_path, capsys):
 
 
 def test_a_speaker_has_a_number_and_a_name(tmp_path, capsys):
-    for name, wish in (("number", "1"), ("name", "en-us"), ("first", "0")):
+    for name, wish in (("number", "1"), ("name", "en-gb"), ("first", "0")):
         speak(capsys, "Hello there.", "--out", tmp_path / f"{name}.wav", "--speaker", wish)
     number, name, first = ((tmp_path / f"{x}.wav").read_bytes() for x in ("number", "name", "first"))
     assert number == name != first
@@ -113,6 +113,12 @@ def test_what_was_guessed_is_said_on_stderr(tmp_path, capsys, monkeypatch):
     assert SHOWN.fullmatch(out.strip())
     assert "fullstride: read by the lexicon and letter rules: expected eSpeak NG, got none" in err
     assert re.search(r"^fullstride: not in the lexicon, read by letter rules: .*\bxylograph\b", err, re.MULTILINE)
+
+
+def test_an_exported_folder_has_no_checkpoints_to_choose_from(tmp_path, capsys):
+    assert cli.main(["export", str(tiny_run(2)), "--to", str(tmp_path / "voice")]) == 0
+    line = refused(capsys, tmp_path / "voice", "Hello.", "--out", tmp_path / "a.wav", "--checkpoint", "last")
+    assert "--checkpoint: expected a run, got" in line
 
 
 def test_an_exported_folder_speaks_as_its_run(tmp_path, capsys):
@@ -149,8 +155,8 @@ def test_a_run_of_another_recipe_is_one_line(tmp_path, capsys):
         (["RUN", "Hello.", "--out", "TMP/a.mp3"], "--out: expected a name that ends with .wav, or a folder's"),
         (["RUN", "Hello.", "--out", "TMP/folder.wav"], "--out: expected a name that ends with .wav, or a folder's"),
         (["RUN", "Hello.", "--out", "TMP/latin.txt"], "--out: expected a name that ends with .wav, or a folder's"),
-        (["RUN", "Hello.", "--out", "TMP/a.wav", "--speaker", "2"], "expected one of 0 en-gb, 1 en-us; got 2"),
-        (["RUN", "Hello.", "--out", "TMP/a.wav", "--speaker", "bob"], "expected one of 0 en-gb, 1 en-us; got bob"),
+        (["RUN", "Hello.", "--out", "TMP/a.wav", "--speaker", "2"], "expected one of 0 en-us, 1 en-gb; got 2"),
+        (["RUN", "Hello.", "--out", "TMP/a.wav", "--speaker", "bob"], "expected one of 0 en-us, 1 en-gb; got bob"),
         (["RUN", "Hello.", "--out", "TMP/a.wav", "--speed", "0"], "expected a number from 0.1 to 10, got '0'"),
         (["RUN", "Hello.", "--out", "TMP/a.wav", "--pitch", "nan"], "expected a number from 0.1 to 10, got 'nan'"),
         (["RUN", "Hello.", "--out", "TMP/a.wav", "--checkpoint", "9"], "has no checkpoint of step 9 that is whole"),

@@ -108,8 +108,8 @@ def _do(arguments: list[str], output: Path, pipe: Any, change: Pause | Poison | 
 
 
 def _pause(pause: Pause, pipe: Any) -> None:
-    module = import_module(f"fullstride.recipes.{pause.recipe}_task")
-    kind = {"mlp": "MlpTask", "fastspeech2": "FastSpeech2Task"}[pause.recipe]
+    place, kind = {"mlp": ("mlp_task", "MlpTask"), "fastspeech2": ("fastspeech2.task", "FastSpeech2Task")}[pause.recipe]
+    module = import_module(f"fullstride.recipes.{place}")
     original, calls = getattr(getattr(module, kind), pause.where), itertools.count()
 
     def paused(task: Any, model: Any, *inputs: Any) -> Any:

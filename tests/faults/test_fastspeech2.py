@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from fullstride.recipes.fastspeech2_task import FastSpeech2Task
+from fullstride.recipes.fastspeech2.task import FastSpeech2Task
 from fullstride.run_folder import metrics
 from fullstride.train.checkpoints.store import Store
 

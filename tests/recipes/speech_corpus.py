@@ -18,7 +18,7 @@ from fullstride.data.speech import corpus, shards
 from fullstride.data.speech.shards import Shard
 from fullstride.data.speech.utterance import analyse
 from fullstride.recipes.fastspeech2 import FastSpeech2Config
-from fullstride.recipes.fastspeech2_task import FastSpeech2Task
+from fullstride.recipes.fastspeech2.task import FastSpeech2Task
 from fullstride.speech import espeak
 from fullstride.train.trainer import Trainer
 

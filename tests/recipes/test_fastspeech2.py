@@ -9,9 +9,8 @@ import torch
 from fullstride import recipes, speaking
 from fullstride.cli.runs import write_report
 from fullstride.models import fastspeech2
-from fullstride.recipes import fastspeech2_quality as quality
-from fullstride.recipes.fastspeech2 import Data, Listening, Model
-from fullstride.recipes.fastspeech2_task import FastSpeech2Task
+from fullstride.recipes.fastspeech2 import Data, Listening, Model, quality
+from fullstride.recipes.fastspeech2.task import FastSpeech2Task
 from fullstride.run_folder import metrics
 from fullstride.sound import wav
 from fullstride.speech import recogniser

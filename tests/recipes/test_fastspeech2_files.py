@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from fullstride.recipes import fastspeech2_files
+from fullstride.recipes.fastspeech2 import files
 from fullstride.speaking import Manner
 from fullstride.train import evaluation
 from fullstride.train.export import export, export_as_others
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 def load(folder):
-    return fastspeech2_files.load_voice(folder, pytest.fail)
+    return files.load_voice(folder, pytest.fail)
 
 
 def test_it_has_weights_model_and_what_is_needed_besides(folder):

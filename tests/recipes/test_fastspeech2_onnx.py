@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullstride.recipes import fastspeech2_files, fastspeech2_onnx
+from fullstride.recipes.fastspeech2 import files, onnx
 from fullstride.speaking import predict
 from fullstride.train import evaluation
 from fullstride.train.export import export_as_others
@@ -26,7 +26,7 @@ def session(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def voice():
-    return fastspeech2_files.load_voice(tiny_run(2), lambda: evaluation.find(tiny_run(2)).tensors["model"])
+    return files.load_voice(tiny_run(2), lambda: evaluation.find(tiny_run(2)).tensors["model"])
 
 
 @pytest.mark.parametrize("count", [2, 7, 8, 60])  # whose ends are 0.01 frames off what rounds up or down
@@ -47,12 +47,12 @@ def test_a_sentence_of_any_length_is_ours_to_rounding(session, voice, count, spe
 def test_the_file_says_what_its_numbers_mean(session, voice):
     facts = session.get_modelmeta().custom_metadata_map
     assert json.loads(facts["symbols"]) == list(voice.front_end.symbols)
-    assert [speaker["name"] for speaker in json.loads(facts["speakers"])] == ["en-gb", "en-us"]
+    assert [speaker["name"] for speaker in json.loads(facts["speakers"])] == ["en-us", "en-gb"]
     assert (facts["mel"], facts["rate"], facts["hop"]) == ("hifigan-22k", "22050", "256")
 
 
 def test_without_its_packages_it_says_what_to_install_and_what_else_works(monkeypatch, tmp_path):
-    monkeypatch.setattr(fastspeech2_onnx, "find_spec", lambda name: None)
+    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'fullstride\[onnx\]', or export a folder") as caught:
         export_as_others(tiny_run(2), tmp_path / "voice.onnx")
     assert "\n" not in str(caught.value)

@@ -33,12 +33,13 @@ def add(commands: Any) -> None:
     speak.add_argument("--speaker", metavar="N", default="0", help="number or name, of several (default: 0)")
     speak.add_argument("--mels", metavar="DIR", type=Path, help="also save mels for another vocoder: NNN.npy (80, T)")
     speak.add_argument("--iterations", metavar="N", type=positive, default=32, help="of Griffin-Lim (default: 32)")
-    speak.add_argument("--checkpoint", metavar="WHICH", default="best", help="best (the default), last, or a step")
+    speak.add_argument("--checkpoint", metavar="WHICH", help="of a run: best (the default), last, or a step")
     speak.set_defaults(command=_speak)
 
 
 def _speak(options: argparse.Namespace) -> int:
-    check_which(options.checkpoint)
+    if options.checkpoint is not None:
+        check_which(options.checkpoint)
     lines = _lines(options)
     _check_out(options.out)
     with warnings_alone():
@@ -96,12 +97,14 @@ def _check_out(out: Path) -> None:
         raise ValueError(f"--out: there is no folder {out.parent}; make it, or name another")
 
 
-def _load(source: Path, which: str) -> "Voice":
-    from ..recipes import fastspeech2_files
+def _load(source: Path, which: str | None) -> "Voice":
+    from ..recipes.fastspeech2 import files
 
     with interrupts_held():
         from ..train import evaluation
-    return fastspeech2_files.load_voice(source, lambda: evaluation.find(source, which).tensors["model"])
+    if which is not None and files.is_exported(source):
+        raise ValueError(f"--checkpoint: expected a run, got {source}, an exported voice, which has one; leave it out")
+    return files.load_voice(source, lambda: evaluation.find(source, which or "best").tensors["model"])
 
 
 def _speaker(voice: "Voice", wish: str) -> int:

@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from .config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
+from ..config import Checkpoints, Config, Evaluation, Logging, Optimizer, Schedule, expect
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .fastspeech2_task import FastSpeech2Task
+    from .task import FastSpeech2Task
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FastSpeech2Config(Config):
     listening: Listening = field(default_factory=Listening)
 
     def task(self) -> "FastSpeech2Task":
-        from .fastspeech2_task import FastSpeech2Task
+        from .task import FastSpeech2Task
 
         return FastSpeech2Task(self)
 
@@ -100,14 +100,14 @@ class FastSpeech2Config(Config):
         return [f'fullstride speak {run} "Hello there." --out hello.wav', f"fullstride export {run} --to voice"]
 
     def write_model(self, tensors: "dict[str, Tensor]", run: Path, target: Path, replace: bool) -> list[Path]:
-        from . import fastspeech2_files, fastspeech2_onnx
+        from . import files, onnx
 
-        arguments = fastspeech2_files.sizes(tensors) | self.model.shape()
+        arguments = files.sizes(tensors) | self.model.shape()
         if target.suffix == ".onnx":
-            return fastspeech2_onnx.write(tensors, arguments, run, target, replace)
+            return onnx.write(tensors, arguments, run, target, replace)
         if target.suffix:
             raise ValueError(f"--to: expected a name that ends with .safetensors or .onnx, or a folder's, got {target}")
-        return fastspeech2_files.write_folder(tensors, arguments, run, target, replace)
+        return files.write_folder(tensors, arguments, run, target, replace)
 
 
 def fastspeech2() -> FastSpeech2Config:

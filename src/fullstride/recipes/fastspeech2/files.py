@@ -14,22 +14,26 @@ from typing import Any
 
 from torch import Tensor
 
-from .. import durable, speaking
-from ..exchange import placing
-from ..models import fastspeech2
-from ..sound import mel
-from ..speaking import FRONT_END, SPEAKERS, Voice
-from ..speech.front_end import FrontEnd
+from ... import durable, speaking
+from ...exchange import placing
+from ...models import fastspeech2
+from ...sound import mel
+from ...speaking import FRONT_END, SPEAKERS, Voice
+from ...speech.front_end import FrontEnd
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
+def is_exported(source: Path) -> bool:
+    return (source / CONFIG).is_file()
+
+
 def load_voice(source: Path, weights_of_run: Callable[[], dict[str, Tensor]]) -> Voice:
     """Of a run folder, or of an exported one."""
-    if (source / CONFIG).is_file():
+    if is_exported(source):
         arguments, tensors = _read_config(source / CONFIG), _read_weights(source / WEIGHTS)
     elif (source / "config.yaml").is_file():
-        from . import config_files  # which knows this recipe, and that this file
+        from .. import config_files  # which knows this recipe, and that this file
 
         config: Any = config_files.read(source / "config.yaml")
         if not config.recipe.startswith("fastspeech2"):

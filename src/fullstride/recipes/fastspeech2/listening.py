@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from .. import durable, speaking
-from ..data.speech.corpus import Corpus
-from ..machine import cpu
-from ..sound import wav
-from ..sound.mel import RATE
-from ..speaking import Speaker
-from ..speech import recogniser
-from ..speech.front_end import PADDING, FrontEnd
+from ... import durable, speaking
+from ...data.speech.corpus import Corpus
+from ...machine import cpu
+from ...sound import wav
+from ...sound.mel import RATE
+from ...speaking import Speaker
+from ...speech import recogniser
+from ...speech.front_end import PADDING, FrontEnd
 
 if TYPE_CHECKING:
-    from .fastspeech2_task import FastSpeech2Task
+    from .task import FastSpeech2Task
 
 logger = logging.getLogger(__name__)
 

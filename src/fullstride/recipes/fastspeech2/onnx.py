@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .. import durable
-from ..exchange import placing
-from ..models import fastspeech2
-from ..models.fastspeech2 import FastSpeech2
-from ..sound import mel
-from ..speaking import FRONT_END, SPEAKERS
+from ... import durable
+from ...exchange import placing
+from ...models import fastspeech2
+from ...models.fastspeech2 import FastSpeech2
+from ...sound import mel
+from ...speaking import FRONT_END, SPEAKERS
 
 INPUTS = ("phonemes", "speaker", "speed", "raise_pitch", "raise_energy")
 OUTPUTS = ("mel", "durations")

@@ -3,7 +3,9 @@
     mel L1              with the true durations, pitch and energy, frame by frame
     distortion          mel-cepstral, dB, of speech that the model makes from phonemes alone, along a warped path
     duration error      mean over phonemes, ms
-    pitch correlation   with the voice's, over the phonemes that have one; mean over sentences
+    pitch correlation   with the voice's, phoneme by phoneme; mean over sentences
+
+All but the distortion are those of the evaluations, sentence by sentence.
 """
 
 import logging
@@ -15,30 +17,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .. import speaking
-from ..data.speech.corpus import Spread
-from ..data.speech.dataset import Sentence
-from ..models import fastspeech2
-from ..sound.distortion import mel_cepstral_distortion
-from ..sound.mel import HOP, RATE, mel_and_energy
-from ..speech import recogniser
-from . import fastspeech2_listening as listening
+from ... import speaking
+from ...data.speech.corpus import Spread
+from ...data.speech.dataset import Sentence
+from ...sound.distortion import mel_cepstral_distortion
+from ...sound.mel import HOP, RATE, mel_and_energy
+from ...speech import recogniser
+from . import listening
 
 if TYPE_CHECKING:
-    from ..report.section import Section
-    from ..report.speech import MelPair, Quality
-    from .fastspeech2_task import FastSpeech2Task
+    from ...report.section import Section
+    from ...report.speech import MelPair, Quality
+    from .task import FastSpeech2Task
 
 logger = logging.getLogger(__name__)
 
 MOST = 50  # sentences
 _SHOWN = (0, 7)  # of the held-out sentences, in the report
-_LEAST_VOICED = 3  # phonemes, for a correlation
 
 
 def sections(task: "FastSpeech2Task", model: nn.Module, run: Path) -> list["Section"]:
-    from ..report import speech
-    from ..report.run import read
+    from ...report import speech
+    from ...report.run import read
 
     rows_of_run = read(run)
     over_steps = speech.word_errors(rows_of_run)
@@ -67,7 +67,7 @@ def measure(
     task: "FastSpeech2Task", model: nn.Module, word_error_rate: float | None = None,
     reference: dict[str, float] | None = None,
 ) -> list["Quality"]:  # fmt: skip
-    from ..report.speech import Quality
+    from ...report.speech import Quality
 
     data = task.valid_data
     sentences = [data.sentence(i) for i in range(min(MOST, len(data)))]
@@ -78,27 +78,27 @@ def measure(
     copy = _mean_scores([_of_copy(sentence, task) for sentence in sentences])
     given = reference or {}
     return [
-        Quality("an untrained model", **_of_model(untrained, sentences, batches), word_error_rate=None),
+        Quality("an untrained model", **_of_model(task, untrained, sentences, batches), word_error_rate=None),
         Quality("means of the corpus", **_of_means(task, sentences), word_error_rate=None),
-        Quality("this model", **_of_model(model, sentences, batches), word_error_rate=word_error_rate),
+        Quality("this model", **_of_model(task, model, sentences, batches), word_error_rate=word_error_rate),
         Quality("copy by the vocoder", copy["mel_l1"], copy["distortion"], None, None, given.get("copy"), True),
         Quality("the voice itself", 0.0, 0.0, None, None, given.get("voice"), True),
     ]
 
 
 @torch.no_grad()
-def _of_model(model: nn.Module, sentences: list[Sentence], batches: list[tuple[Tensor, ...]]) -> dict[str, Any]:
+def _of_model(
+    task: "FastSpeech2Task", model: nn.Module, sentences: list[Sentence], batches: list[tuple[Tensor, ...]]
+) -> dict[str, Any]:
     rows = []
     with speaking.evaluating(model):
         for sentence, batch in zip(sentences, batches, strict=True):
-            forced = fastspeech2.predict(model, batch)
-            free = model(*batch[:2])
-            parts = fastspeech2.losses(forced, batch)
+            scores = task.score(model, batch)
             rows.append({
-                "mel_l1": parts.get("refined", parts["mel"]).item(),
-                "distortion": _distortion(free.final_mel[0].float(), sentence),
-                "duration_error": _milliseconds(_real(fastspeech2.frames_of(forced.log_durations), sentence), sentence),
-                "pitch_correlation": _correlation(_real(forced.pitch, sentence), sentence),
+                "mel_l1": scores["mel_l1"],
+                "distortion": _distortion(model(*batch[:2]).final_mel[0].float(), sentence),
+                "duration_error": scores["duration_ms"],
+                "pitch_correlation": scores["pitch_correlation"],
             })  # fmt: skip
     return _mean_scores(rows)
 
@@ -106,11 +106,11 @@ def _of_model(model: nn.Module, sentences: list[Sentence], batches: list[tuple[T
 def _of_means(task: "FastSpeech2Task", sentences: list[Sentence]) -> dict[str, Any]:
     """The mean frame for every frame, the mean duration for every phoneme; means have no melody to correlate."""
     shards = task.corpus.train
-    mean = np.mean([shard.mel.astype(np.float32).mean(0) for shard in shards if len(shard)], 0)
+    mean = sum(shard.mel.sum(0, dtype=np.float64) for shard in shards) / sum(len(shard.mel) for shard in shards)
     length = float(np.concatenate([shard.durations for shard in shards]).mean())
     rows = []
     for sentence in sentences:
-        flat = np.broadcast_to(mean, sentence.mel.shape)
+        flat = np.broadcast_to(mean.astype(np.float32), sentence.mel.shape)
         rows.append({
             "mel_l1": float(np.abs(flat - sentence.mel).mean()),
             "distortion": _distortion(torch.from_numpy(flat.copy()), sentence),
@@ -140,13 +140,6 @@ def _milliseconds(frames: Any, sentence: Sentence) -> float:
     return 1000 * HOP / RATE * float(np.abs(frames - sentence.durations).mean())
 
 
-def _correlation(found: Any, sentence: Sentence) -> float | None:
-    voiced = sentence.hertz > 0
-    if voiced.sum() < _LEAST_VOICED or not found[voiced].std() or not sentence.pitch[voiced].std():
-        return None
-    return float(np.corrcoef(found[voiced], sentence.pitch[voiced])[0, 1])
-
-
 def _mean_scores(rows: list[dict[str, Any]]) -> dict[str, Any]:
     means: dict[str, Any] = {}
     for name in rows[0]:
@@ -158,7 +151,7 @@ def _mean_scores(rows: list[dict[str, Any]]) -> dict[str, Any]:
 @torch.no_grad()
 def _pair(task: "FastSpeech2Task", model: nn.Module, index: int) -> "MelPair":
     """A sentence as the voice says it, and as the model does, from phonemes alone."""
-    from ..report.speech import MelPair
+    from ...report.speech import MelPair
 
     sentence, corpus = task.valid_data.sentence(index), task.corpus
     batch = task.valid_data.batch(np.array([index]), np.array([0]))

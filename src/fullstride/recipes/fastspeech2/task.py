@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .. import speaking
-from ..data import sources
-from ..data.length_order import LengthOrder
-from ..data.speech import corpus
-from ..data.speech.dataset import FRAMES, SpeechDataset
-from ..models import fastspeech2
-from ..sound.mel import HOP, RATE
-from . import fastspeech2_listening as listening
-from .task import Stock, Task
+from ... import speaking
+from ...data import sources
+from ...data.length_order import LengthOrder
+from ...data.speech import corpus
+from ...data.speech.dataset import FRAMES, SpeechDataset
+from ...models import fastspeech2
+from ...sound.mel import HOP, RATE
+from ..task import Stock, Task
+from . import listening
 
 if TYPE_CHECKING:
-    from ..report.section import Section
-    from .config import Config
-    from .fastspeech2 import FastSpeech2Config
+    from ...report.section import Section
+    from ..config import Config
+    from . import FastSpeech2Config
 
 _LEAST_PHONEMES = 3  # for a correlation of pitch
 
@@ -84,15 +84,19 @@ class FastSpeech2Task(Task):
         return fastspeech2.loss(model, batch)
 
     def score(self, model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, float]:
-        """With the true durations, pitch and energy; sums over sentences."""
+        """With the true durations, pitch and energy; sums over sentences.
+
+        Pitch is the contour that the model is told: a line between voiced phonemes where there is no voice.
+        """
         found = fastspeech2.predict(model, batch)
         parts, count = fastspeech2.losses(found, batch), len(batch[0])
         is_phoneme, true = batch[0] != fastspeech2.PADDING, batch[2]
-        off = (fastspeech2.frames_of(found.log_durations) - true).abs()[is_phoneme].float().mean().item()
+        off = (fastspeech2.frames_of(found.log_durations) - true).abs() * is_phoneme
+        off_by = (off.sum(1) / is_phoneme.sum(1).clamp(min=1)).sum().item()
         return {
             "loss": torch.stack(list(parts.values())).sum().item() * count,
             "mel_l1": parts.get("refined", parts["mel"]).item() * count,
-            "duration_ms": 1000 * HOP / RATE * off * count,
+            "duration_ms": 1000 * HOP / RATE * off_by,
             "pitch_correlation": _correlation(found.pitch.float(), batch[3], is_phoneme) * count,
             "count": count,
         }
@@ -107,13 +111,13 @@ class FastSpeech2Task(Task):
         return listening.listen(self, model, folder, step, between)
 
     def assess(self, model: nn.Module, run: Path) -> list[dict[str, Any]]:
-        """The table of fastspeech2_quality.py, with word error rates if the recogniser is here."""
-        from . import fastspeech2_quality as quality
+        """The table of quality.py, with word error rates if the recogniser is here."""
+        from . import quality
 
         return quality.assess(self, model, run)
 
     def sections(self, model: nn.Module, run: Path) -> list["Section"]:
-        from . import fastspeech2_quality as quality
+        from . import quality
 
         return quality.sections(self, model, run)
 
