@@ -67,7 +67,10 @@ _BESIDE = {
     "adam": (*_OPTIMIZER, "src/fullstride/optim/adamw.py", "src/fullstride/optim/_base.py"),
     "attention": ("csrc/attention", "csrc/gemm"),
     "bias_act": ("csrc/kernels/activations.h",),
-    "conv1d": (*_PRODUCTS, *_BIAS_ACT, "src/fullstride/ops/_unfolding.py", "src/fullstride/ops/linear.py"),
+    "conv1d": (
+        *_PRODUCTS, *_BIAS_ACT, "src/fullstride/ops/_unfolding.py", "src/fullstride/ops/_winograd.py",
+        "src/fullstride/ops/linear.py",
+    ),
     "cross_entropy": ("csrc/kernels/softmax.h",),
     "gemm": _PRODUCTS,
     "glu": ("csrc/kernels/activations.h",),
