@@ -47,6 +47,15 @@ def test_every_width_is_read_exactly(kind, bits, extensible, tmp_path):
     assert sound.samples.tolist() == SAMPLES.tolist()
 
 
+@pytest.mark.parametrize(("bits", "channels"), [(16, 1), (24, 1), (24, 2)])
+def test_what_is_decoded_in_pieces_is_the_whole(bits, channels, tmp_path, monkeypatch):
+    path = saved(tmp_path, riff(encoded(np.tile(SAMPLES, 5), 1, bits), 1, bits, channels))
+    whole = wav.read(path).samples
+    monkeypatch.setattr(wav, "_PIECE", 4)  # the last one is shorter
+    assert np.array_equal(wav.read(path).samples, whole)
+    assert len(whole) == 30 // channels
+
+
 def test_channels_are_averaged_and_counted(tmp_path):
     sound = wav.read(saved(tmp_path, riff(encoded(SAMPLES, 1, 24), bits=24, channels=2)))
     assert sound.channels == 2

@@ -1,6 +1,8 @@
+import errno
 import multiprocessing
 import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -124,6 +126,16 @@ def test_a_process_that_ends_is_told_in_one_line(monkeypatch):
     exit_codes: list[Any] = [(0,), (0,)]
     with pytest.raises(RuntimeError, match="sound 0: expected a process to hear it, but one ended"):
         recogniser.transcribe_all(exit_codes, 2)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
+def test_a_process_that_cannot_be_started_is_told_in_one_line(monkeypatch, number):
+    def no_process(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", no_process)
+    with pytest.raises(recogniser.RecogniserDied, match=r"sound 0: .* but none starts: "):
+        recogniser.transcribe_all([(noise(0.1), RATE)] * 2, 2)
 
 
 def test_no_processes_are_refused():

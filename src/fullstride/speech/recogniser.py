@@ -5,6 +5,7 @@
 The fewest such changes are counted (Levenshtein), of words without case and punctuation, contractions written out.
 """
 
+import errno
 import importlib
 import re
 from collections.abc import Callable, Sequence
@@ -148,5 +149,7 @@ def _named(number: int, result: Callable[[], T]) -> T:
             f"sound {number}: expected a process to hear it, but one ended, killed perhaps for want of memory; "
             "try fewer processes"
         ) from None
-    except BlockingIOError as error:  # no more processes, by a limit
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.ENOMEM):  # else no more processes, by a limit or for want of memory
+            raise
         raise RecogniserDied(f"sound {number}: expected a process to hear it, but none starts: {error}") from None

@@ -117,3 +117,24 @@ def test_a_corpus_with_nothing_to_hold_out_is_not_sealed(made):
     with pytest.raises(ValueError, match=r"got 3 and 0; 2 were skipped, the first: train-00000: bad"):
         seal(made.folder, made.train, [], {})
     assert not (made.folder / corpora.MANIFEST).exists()
+
+
+def test_a_speaker_who_was_only_held_out_is_named_and_nothing_is_sealed(made):
+    (made.folder / corpora.MANIFEST).unlink()
+    shards.write(made.folder / "valid-00001.safetensors", [utterance("e", ["t", "pau"], [1, 2], "eve")], [])
+    held_out = [*made.valid, Shard(made.folder / "valid-00001.safetensors")]
+    with pytest.raises(ValueError, match=r"expected recordings of eve to train on, got some to hold out alone"):
+        seal(made.folder, made.train, held_out, {})
+    assert not (made.folder / corpora.MANIFEST).exists()
+
+
+def test_silence_is_a_symbol_also_where_nobody_pauses(tmp_path):
+    for name in ("train", "valid"):
+        shards.write(tmp_path / f"{name}.safetensors", [utterance(name, ["t", "iy1"], [1, 4])], [])
+    made = seal(tmp_path, [Shard(tmp_path / "train.safetensors")], [Shard(tmp_path / "valid.safetensors")], {})
+    assert made.symbols == ("iy1", "pau", "t")
+
+
+def test_speakers_are_numbered_as_voices_were_asked_for(made):
+    names = made.speakers
+    assert seal(made.folder, made.train, made.valid, {"voices": list(reversed(names))}).speakers == names[::-1]
