@@ -1,7 +1,7 @@
 """The models of `fullstride bench step`, as an ordinary user writes them in plain PyTorch, and their data.
 
-The process that measures stock PyTorch loads this file by its path: it must not import anything of Fullstride. The
-Llama and FastSpeech 2 are those of the recipes, whose files are plain PyTorch as well and are loaded in the same way.
+The process that measures stock PyTorch loads this file by its path: it must not import anything of Fullstride. Llama,
+FastSpeech 2 and CLIP are those of the recipes, whose files are plain PyTorch as well and are loaded in the same way.
 
 The places where losses are computed differ on purpose, as they do among users: the MLP's by nn.CrossEntropyLoss in the
 loop, Llama's inside its forward, BERT's by F.cross_entropy on the logits that its forward returned.
@@ -277,6 +277,51 @@ def speech(batch: int, num_phonemes: int, num_frames: int, shape: dict[str, int]
     )  # fmt: skip
 
 
+CLIP_BASE = {
+    "vocabulary": 1024, "image": 224, "patch": 16, "vision_width": 640, "vision_layers": 12, "vision_heads": 10,
+    "context": 77, "text_width": 448, "text_layers": 6, "text_heads": 7, "space": 512,
+}  # fmt: skip
+TINY_CLIP = {
+    "vocabulary": 32, "image": 16, "patch": 8, "vision_width": 16, "vision_layers": 1, "vision_heads": 2,
+    "context": 6, "text_width": 16, "text_layers": 1, "text_heads": 2, "space": 8,
+}  # fmt: skip
+
+
+def captioned(batch: int, shape: dict[str, int]) -> Callable[[torch.Generator], tuple[Tensor, Tensor]]:
+    """Captions of full length and pictures, each pair of one of 1000 kinds: a pattern of squares, and words for it."""
+    fixed = torch.Generator().manual_seed(0)
+    end, length, side = shape["vocabulary"] - 1, shape["context"], shape["image"] // shape["patch"]
+    patterns = torch.rand(1000, 3, side, side, generator=fixed) * 2 - 1
+    words = torch.randint(2, end, (1000, length), generator=fixed)
+    words[:, 0], words[:, -1] = 1, end
+
+    def make(generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        kinds = torch.randperm(1000, generator=generator)[:batch]
+        images = patterns[kinds].repeat_interleave(shape["patch"], 2).repeat_interleave(shape["patch"], 3)
+        return words[kinds], images + 0.3 * torch.randn(images.shape, generator=generator)
+
+    return make
+
+
+def pictures(batch: int, shape: dict[str, int]) -> Workload:
+    patches = (shape["image"] // shape["patch"]) ** 2
+    lengths = {"vision": patches + 1, "text": shape["context"]}
+
+    def rows(layer: str) -> int:
+        return batch * (1 if layer.endswith("projection") else lengths[layer.partition(".")[0]])
+
+    # Half of the square for the text, which is causal; the gradient of a picture is not asked for.
+    squares = sum(
+        lengths[part] ** 2 * shape[f"{part}_width"] * shape[f"{part}_layers"] * share
+        for part, share in (("vision", 1.0), ("text", 0.5))
+    )
+    patching = 4.0 * 3 * shape["patch"] ** 2 * shape["vision_width"] * patches
+    return Workload(
+        lambda: model_file("clip").build(**shape), captioned(batch, shape), loss_of("clip"), lr=2e-4, unit="pairs",
+        num_units=batch, attention_flops=batch * (12.0 * squares + patching), rows=rows,
+    )  # fmt: skip
+
+
 WORKLOADS = {
     "mlp": Workload(build_mlp, classes(128, 1000, 784), classification_loss, lr=1e-3, unit="samples", num_units=128),
     "llama 4 x 256": language(4, 256, STORIES110M),
@@ -288,6 +333,8 @@ WORKLOADS = {
     ),
     "fastspeech2": speech(16, 40, 260, FASTSPEECH2),
     "fastspeech2 32": speech(32, 40, 260, FASTSPEECH2),
+    "clip 12": pictures(12, CLIP_BASE),
+    "clip 64": pictures(64, CLIP_BASE),
     "gpt2": Workload(
         build_gpt2, next_words(4, 256, 50257), gpt2_loss, lr=1e-4, unit="tokens", num_units=4 * 256,
         attention_flops=6.0 * 256 * 768 * 12 * (4 * 256),
@@ -297,6 +344,7 @@ WORKLOADS = {
     ),
     "tiny-llama": language(2, 8, TINY_LLAMA),
     "tiny-speech": speech(3, 5, 20, TINY_SPEECH),
+    "tiny-clip": pictures(4, TINY_CLIP),
 }  # fmt: skip
 
 
