@@ -1,13 +1,14 @@
 """Validation loss over time: a recipe trained by Fullstride, by stock PyTorch as it comes, and by it at its best.
 
     python -m benchmarks.llama_curves llama [--seconds 900] [--every 50] [--sides fullstride,stock,best]
-        [--json FILE] [--svg FILE] [--merge FILE ...] [--any.field VALUE ...]
+        [--json FILE] [--svg FILE] [--merge FILE ...] [--scores] [--any.field VALUE ...]
 
 Each side is a process of its own; all start from the same weights and take the same steps of the recipe, on the same
 data at the same learning rates (fullstride.bench.compare.folder). They take turns of some seconds, so that what else
 the machine does meets all of them. The clock of a side counts its own training steps and nothing else: neither the
 evaluations, which each side makes of its own model on the held-out data, nor what torch.compile takes, which is told
-apart. A side ends at the recipe's last step, or when --seconds of its clock are over. Sides that were run at another
+apart. With --scores the task of the recipe scores the weights of each side, too, in fp32 and in this process: recall,
+say. A side ends at the recipe's last step, or when --seconds of its clock are over. Sides that were run at another
 time are taken from their files by --merge, to be compared at the same step; with --sides none nothing is trained.
 
 The file is written anew after every evaluation, and the program outlives its terminal.
@@ -20,14 +21,16 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fullstride.bench.compare import benchmark as compare
 from fullstride.bench.compare import table as compare_table
 from fullstride.bench.step import benchmark as step
+from fullstride.bench.step import process as step_process
 from fullstride.bench.step import stock as step_stock
 from fullstride.bench.step.cases import STOCK_BEST, STOCK_DEFAULT, Case
 from fullstride.bench.step.process import Side, SideFailed
@@ -44,14 +47,15 @@ if TYPE_CHECKING:
 
 SIDES = ("fullstride", "stock", "best")
 SETTINGS = ("autocast", "fused", "compile")  # of stock PyTorch
+Score = Callable[[Side], dict[str, float]]
 _MOST_BYTES = 64 << 20  # of data at once: it lies in the memory of the side
 
 
 class Runner:
     """A side, its clock and its curve."""
 
-    def __init__(self, kind: str, side: Side) -> None:
-        self.kind, self.side = kind, side
+    def __init__(self, kind: str, side: Side, score: Score | None = None) -> None:
+        self.kind, self.side, self._score = kind, side, score
         self.seconds = self.compile_seconds = 0.0
         self.step_seconds = 0.0  # of the last ones
         self.points: list[dict[str, Any]] = []
@@ -77,6 +81,7 @@ class Runner:
         self.points.append({
             "step": self.steps, "seconds": self.seconds, "loss": finite(self.side.evaluate()),
             "train_loss": finite(sum(trained) / len(trained)),  # mean since the last
+            **({} if self._score is None else {"scores": self._score(self.side)}),
         })  # fmt: skip
 
     def as_json(self) -> dict[str, Any]:
@@ -102,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--best", type=_settings, help=f"of {','.join(SETTINGS)}, instead of finding out by trial")
     parser.add_argument("--turn", type=seconds, default=10.0, help="seconds of a side before the next (default: 10)")
     parser.add_argument("--valid-batches", type=positive, help="of held-out data (default: all)")
+    parser.add_argument("--scores", action="store_true", help="those of the recipe's evaluations, too")
     parser.add_argument("--merge", type=Path, action="append", default=[], help="sides of an earlier --json")
     parser.add_argument("--json", type=Path, help="written after every evaluation")
     parser.add_argument("--svg", type=Path, help="picture of the curves")
@@ -146,12 +152,34 @@ def run(config: "Config", options: argparse.Namespace) -> dict[str, Any]:
             content["valid_batches"] = folder.provide_valid(config.micro_batch, options.valid_batches)
             runners = []
             for kind, name, settings in wanted:
-                runners.append(Runner(kind, Side(name, case.config(**settings))))
+                score = _scorer(config, Path(path)) if options.scores else None
+                runners.append(Runner(kind, Side(name, case.config(**settings)), score))
                 stack.callback(runners[-1].side.close)
             _take_turns(runners, folder, config.task().length(config).steps, options, content, merged)
     elif options.json:
         compare_table.write(options.json, content)
     return content
+
+
+def _scorer(config: "Config", folder: Path) -> Score:
+    """What the task of the recipe says of a side's weights, in plain fp32."""
+    from safetensors.torch import load_file
+
+    from fullstride.train import evaluation
+
+    task = config.task()
+    model = task.build_model()
+
+    def score(side: Side) -> dict[str, float]:
+        path = folder / "scored.safetensors"
+        side.save(path)
+        side.rest()
+        model.load_state_dict(load_file(path))
+        found = evaluation.run(model, task, config.evaluation.batch)
+        step_process.rest(os.getpid(), but=threading.get_native_id())
+        return found
+
+    return score
 
 
 def _wanted(

@@ -15,6 +15,7 @@ def progress(side: Mapping[str, Any]) -> str:
     return (
         f"{side['name']}: step {point['step']}, {point['seconds']:.1f} s{compiling}: validation {_loss(point['loss'])},"
         f" training {_loss(point['train_loss'])}, {side['units_per_second']:.0f} {side['unit']}/s"
+        + "".join(f", {name} {value:.4f}" for name, value in point.get("scores", {}).items() if name != "loss")
     )
 
 

@@ -39,7 +39,8 @@ def blocks(files: list[File]) -> dict[str, Callable[[], list[str]]]:
     """Name of a block -> its lines."""
     found: dict[str, Callable[[], list[str]]] = {"gain": partial(tables.gain, files)}
     for isa in tables.KINDS:
-        for name in ("steps", "losses", "trainer", "curves", "profile", "speech_profile", "mechanisms", "thresholds"):
+        names = ("steps", "losses", "trainer", "curves", "profile", "speech_profile", "clip_profile", "mechanisms")
+        for name in (*names, "thresholds"):
             found[f"{name} {isa}"] = partial(getattr(tables, name), files, isa)
         for name in ("kernels", "kernels_heap_kept"):
             found[f"{name} {isa}"] = partial(tables.kernels, files, name, isa)

@@ -24,7 +24,7 @@ class Suite(NamedTuple):
 SUITES = {
     "steps": Suite(
         "training steps against stock PyTorch",
-        tuple((*_STEP, "--model", name) for name in ("mlp", "llama", "bert", "fastspeech2")),
+        tuple((*_STEP, "--model", name) for name in ("mlp", "llama", "bert", "fastspeech2", "clip")),
     ),
     "kernels": Suite("every kernel against torch, memory as it comes", (_KERNELS,)),
     "kernels_heap_kept": Suite("every kernel against torch, heap kept for both", ((*_KERNELS, "--keep-heap"),)),
@@ -37,6 +37,7 @@ SUITES = {
     "fastspeech2_profile": Suite(
         "where the time and memory of FastSpeech 2's step go", (("benchmarks.fastspeech2_profile",),)
     ),
+    "clip_profile": Suite("where the time of CLIP's step goes", (("benchmarks.clip_profile",),)),
     "trainer": Suite("what the trainer costs over a bare loop", (("benchmarks.trainer_overhead",),)),
     "llama_curves": Suite(
         "validation loss over time, side by side",
@@ -67,6 +68,7 @@ _BESIDE = {
     "adam": (*_OPTIMIZER, "src/fullstride/optim/adamw.py", "src/fullstride/optim/_base.py"),
     "attention": ("csrc/attention", "csrc/gemm"),
     "bias_act": ("csrc/kernels/activations.h",),
+    "contrastive_loss": (*_PRODUCTS, "csrc/kernels/cross_entropy.cc", "src/fullstride/ops/cross_entropy.py"),
     "conv1d": (
         *_PRODUCTS, *_BIAS_ACT, "src/fullstride/ops/_unfolding.py", "src/fullstride/ops/_winograd.py",
         "src/fullstride/ops/linear.py",
@@ -79,6 +81,7 @@ _BESIDE = {
     "layer_norm": _NORMS,
     "linear": (*_PRODUCTS, *_BIAS_ACT),
     "linear_cross_entropy": (*_PRODUCTS, "csrc/kernels/cross_entropy.cc"),
+    "patches": (*_PRODUCTS, "src/fullstride/ops/linear.py"),
     "rms_norm": _NORMS,
     "sgd": _OPTIMIZER,
     "softmax": ("csrc/kernels/softmax.h",),
@@ -88,6 +91,7 @@ _OF_SUITE = {
     "mechanisms": _ENGINE,
     "llama_profile": (*_ENGINE, "src/fullstride/models/llama.py"),
     "fastspeech2_profile": (*_ENGINE, "src/fullstride/models/fastspeech2.py"),
+    "clip_profile": (*_ENGINE, "src/fullstride/models/clip.py"),
     "llama_curves": (*_ENGINE, "src/fullstride/models/llama.py"),
     "trainer": (*_ENGINE, "src/fullstride/train", "src/fullstride/data"),
     # Formats are what these measure: faster code for the same formats changes nothing.

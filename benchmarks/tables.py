@@ -16,6 +16,8 @@ MODELS = {
     "llama 1 x 1024": "the same Llama, 1 x 1024 tokens",
     "bert": "BERT-base-sized, 110 M, 8 x 128 tokens",
     "fastspeech2": "FastSpeech 2, 10 M, 16 sentences",
+    "clip 12": "CLIP, 75 M, 12 pairs of 224 x 224",
+    "clip 64": "the same CLIP, 64 pairs",
 }
 NOT_MEASURED = "not measured yet"
 Row = tuple[dict[str, Any], dict[str, Any]]  # a part and one of its results
@@ -175,6 +177,24 @@ def speech_profile_of(part: Mapping[str, Any]) -> list[str]:
     hours = [_spread(spread(side["hours"]), 0, " h") for side in sides]
     lines.append(_line(["200 epochs of a 24-hour corpus, 16 x 2, estimated", *hours]))
     return [*lines, "", f"Median [lowest..highest] of {part['rounds']} rounds; parts: medians ({_taken(part)})."]
+
+
+def clip_profile(files: list[File], isa: str) -> list[str]:
+    file = find(files, "clip_profile", isa)
+    return clip_profile_of(file.parts[-1]) if file else [f"On CPUs with {KINDS[isa]} nothing was taken yet."]
+
+
+def clip_profile_of(part: Mapping[str, Any]) -> list[str]:
+    """Of `python -m benchmarks.clip_profile`: milliseconds of a step by kind of operation."""
+    sides = [side for side in part["sides"] if "failed" not in side]
+    lines = table([part["model"], *(f"{side['name']} ({side['precision']})" for side in sides)])
+    for kind in sides[0]["ms"][0]:
+        lines.append(_line([kind, *(_median_ms([ms[kind] for ms in side["ms"]]) for side in sides)]))
+    profiled = [spread([sum(ms.values()) for ms in side["ms"]]) for side in sides]
+    lines.append(_line(["all, under the profiler", *(_spread(value, 0, " ms") for value in profiled)]))
+    lines.append(_line(["a step without it", *(_spread(spread(side["step_ms"]), 0, " ms") for side in sides)]))
+    failed = [f"{side['name']}: {side['failed']}." for side in part["sides"] if "failed" in side]
+    return [*lines, "", " ".join([f"Medians of {part['rounds']} rounds ({_taken(part)}).", *failed])]
 
 
 def mechanisms(files: list[File], isa: str) -> list[str]:

@@ -12,12 +12,13 @@ from .machine import onednn as _onednn
 
 __version__ = "0.1.0"
 __all__ = [
-    "Hook", "SyntheticDataset", "Trainer", "explain", "fit", "flops", "optim", "prepare", "recipes", "release_memory",
-    "restore", "whole_weights",
+    "Hook", "SyntheticDataset", "Trainer", "contrastive", "explain", "fit", "flops", "optim", "prepare", "recipes",
+    "release_memory", "restore", "whole_weights",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from . import optim, recipes
+    from .contrasting import contrastive
     from .counting import flops
     from .data.synthetic import SyntheticDataset
     from .machine.memory import release as release_memory
@@ -36,6 +37,7 @@ def __getattr__(name: str) -> Any:
         "Hook": (".train.hooks", "Hook"),
         "SyntheticDataset": (".data.synthetic", "SyntheticDataset"),
         "Trainer": (".train.trainer", "Trainer"),
+        "contrastive": (".contrasting", "contrastive"),
         "explain": (".preparation", "explain"),
         "fit": (".train.fit", "fit"),
         "flops": (".counting", "flops"),

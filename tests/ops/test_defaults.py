@@ -8,6 +8,7 @@ from fullstride.ops import convert, vector_math
 from fullstride.ops._optimizer import ParamList, make_slot
 from fullstride.ops.adam import AdamGroup, adam_step
 from fullstride.ops.bias_act import bias_act
+from fullstride.ops.contrastive_loss import contrastive_loss
 from fullstride.ops.cross_entropy import cross_entropy
 from fullstride.ops.dropout import dropout
 from fullstride.ops.embedding import embedding
@@ -15,6 +16,7 @@ from fullstride.ops.glu import glu
 from fullstride.ops.grads import accumulate_, grad_norm, scale_
 from fullstride.ops.lamb import LAMBGroup, lamb_step
 from fullstride.ops.layer_norm import layer_norm
+from fullstride.ops.patches import patches
 from fullstride.ops.rms_norm import rms_norm
 from fullstride.ops.rope import rope, rope_tables
 from fullstride.ops.sgd import SGDGroup, sgd_step
@@ -67,6 +69,8 @@ OPS = {
     "glu": differentiated(glu, X),
     "softmax": differentiated(lambda x: softmax(x, 0.5, causal_offset=1), X),
     "cross_entropy": differentiated(lambda x: cross_entropy(x, LABELS, label_smoothing=0.1), X),
+    "contrastive_loss": differentiated(contrastive_loss, X, TABLE, VECTOR[0]),
+    "patches": differentiated(patches, WIDE, random(5, 3, 2, 4, seed=3)),
     "dropout": differentiated(lambda x: dropout(x, 0.5, seed=1), X),
     "dropout without a seed": seeded_dropout,
     "embedding": differentiated(lambda weight: embedding(LABELS, weight), TABLE),

@@ -12,6 +12,7 @@ from fullstride.ops import vector_math
 from fullstride.ops._overlap import overlap_weight_grads
 from fullstride.ops.attention import attention, attention_reference
 from fullstride.ops.bias_act import bias_act, bias_act_reference
+from fullstride.ops.contrastive_loss import contrastive_loss, contrastive_loss_reference
 from fullstride.ops.conv1d import conv1d, conv1d_reference
 from fullstride.ops.convert import to_bf16
 from fullstride.ops.cross_entropy import cross_entropy, cross_entropy_reference
@@ -21,6 +22,7 @@ from fullstride.ops.glu import glu, glu_reference
 from fullstride.ops.layer_norm import layer_norm, layer_norm_reference
 from fullstride.ops.linear import linear, linear_reference
 from fullstride.ops.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_reference
+from fullstride.ops.patches import patches, patches_reference
 from fullstride.ops.rms_norm import rms_norm, rms_norm_reference
 from fullstride.ops.rope import rope, rope_reference, rope_tables
 from fullstride.ops.softmax import softmax, softmax_reference
@@ -30,7 +32,7 @@ TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 0.05}
 
 
 def random(*shape: int, seed: int, scale: float = 1.0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
 
 
 def penalties(function: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
@@ -88,6 +90,8 @@ CASES: dict[str, tuple] = {
         partial(conv1d_reference, padding="same"),
         [(2, 4, 5), (3, 4, 3)],
     ),
+    "patches": (patches, patches_reference, [(2, 3, 5, 6), (4, 3, 2, 3), (4,)]),
+    "patches without bias": (patches, patches_reference, [(2, 3, 5, 6), (4, 3, 2, 3)]),
     **{
         f"bias_act {name}": (
             partial(bias_act, activation=name),
@@ -134,6 +138,7 @@ CASES: dict[str, tuple] = {
         )
         for reduction in ("mean", "none")
     },
+    "contrastive_loss": (contrastive_loss, contrastive_loss_reference, [(3, 4), (5, 4), ()]),
 }
 
 

@@ -25,6 +25,9 @@ MODULES = {
     "Conv1d": (lambda: nn.Conv1d(7, 5, 3, padding=1), (3, 7, 9)),
     "Conv1d that pays": (lambda: nn.Conv1d(64, 96, 5, padding="same"), (3, 14, 64)),
     "Conv1d without bias": (lambda: nn.Conv1d(64, 96, 5, padding="valid", bias=False), (3, 16, 64)),
+    "Conv2d": (lambda: nn.Conv2d(3, 128, 16, stride=16), (1, 3, 33, 40)),
+    "Conv2d that pays": (lambda: nn.Conv2d(3, 128, (16, 8), stride=(16, 8), padding="valid"), (5, 3, 33, 40)),
+    "Conv2d without bias": (lambda: nn.Conv2d(384, 130, 2, stride=2, bias=False), (5, 384, 5, 4)),
     "LayerNorm": (lambda: nn.LayerNorm(7), (3, 7)),
     "LayerNorm without weights": (lambda: nn.LayerNorm(7, elementwise_affine=False), (3, 7)),
     "RMSNorm": (lambda: nn.RMSNorm(7), (3, 7)),
@@ -98,6 +101,12 @@ LEFT = {
     "a dilated convolution": lambda: nn.Conv1d(3, 3, 3, dilation=2),
     "a convolution of groups": lambda: nn.Conv1d(4, 4, 3, groups=2),
     "a reflecting convolution": lambda: nn.Conv1d(3, 3, 3, padding=1, padding_mode="reflect"),
+    "an overlapping convolution": lambda: nn.Conv2d(3, 128, 16, stride=8),
+    "padded patches": lambda: nn.Conv2d(3, 128, 16, stride=16, padding=1),
+    "dilated patches": lambda: nn.Conv2d(3, 128, 4, stride=4, dilation=2),
+    "patches of groups": lambda: nn.Conv2d(4, 128, 4, stride=4, groups=2),
+    "patches of one": lambda: nn.Conv2d(384, 128, 1),
+    "few patches": lambda: nn.Conv2d(3, 96, 4, stride=4),
     "a norm over two dimensions": lambda: nn.LayerNorm((2, 3)),
     "a sparse embedding": lambda: nn.Embedding(3, 3, sparse=True),
     "an embedding with a norm": lambda: nn.Embedding(3, 3, max_norm=1.0),
@@ -118,6 +127,17 @@ def test_what_is_not_known_is_left_alone_with_a_reason(name):
 def test_the_reason_names_the_argument_of_a_convolution():
     outcomes = rewrite(nn.Sequential(nn.Conv1d(4, 4, 3, groups=2), nn.Conv1d(4, 4, 3, dilation=4)))
     assert [o.left for o in outcomes] == ["groups is 2; the kernel takes 1", "dilation is 4; the kernel takes 1"]
+
+
+def test_the_reason_names_the_argument_of_patches():
+    convolutions = [
+        nn.Conv2d(3, 128, 16, stride=8), nn.Conv2d(4, 128, 4, stride=4, groups=2), nn.Conv2d(3, 96, 4, stride=4)
+    ]  # fmt: skip
+    assert [o.left for o in rewrite(nn.Sequential(*convolutions))] == [
+        "stride is (8, 8); a product takes that of its kernel, (16, 16)",
+        "groups is 2; patches have 1",
+        "torch is as fast with 96 filters of 3 x 4 x 4",
+    ]
 
 
 def test_keys_hooks_parameters_and_identity_survive():

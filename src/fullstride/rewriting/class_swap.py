@@ -10,7 +10,17 @@ from typing import Any
 
 from torch import nn
 
-from ..nn import activation, conv1d, cross_entropy, dropout, embedding, layer_norm, multihead_attention, rms_norm
+from ..nn import (
+    activation,
+    conv1d,
+    conv2d,
+    cross_entropy,
+    dropout,
+    embedding,
+    layer_norm,
+    multihead_attention,
+    rms_norm,
+)
 from ..nn.linear import Linear
 
 
@@ -23,6 +33,7 @@ class Rule:
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: Rule(Linear),
     nn.Conv1d: Rule(conv1d.Conv1d, conv1d.why_not),
+    nn.Conv2d: Rule(conv2d.Conv2d, conv2d.why_not),
     nn.LayerNorm: Rule(layer_norm.LayerNorm, layer_norm.why_not),
     nn.RMSNorm: Rule(rms_norm.RMSNorm, rms_norm.why_not),
     nn.Embedding: Rule(embedding.Embedding, embedding.why_not),

@@ -21,6 +21,7 @@ from ..ops import dropout as dropout_op
 from ..ops import embedding as embedding_op
 from ..ops import layer_norm as layer_norm_op
 from ..ops import linear as linear_op
+from ..ops import patches as patches_op
 from ..ops import rms_norm as rms_norm_op
 from ..ops import softmax as softmax_op
 from ..ops._tensors import KERNEL_DTYPES
@@ -75,8 +76,32 @@ def conv1d(
     return conv1d_op.conv1d(input, weight, bias, padding)
 
 
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    if not _plain(input, weight, bias) or not patches_op.pays(input, weight):
+        return NotImplemented
+    if groups != 1 or _pair(stride) != tuple(weight.shape[2:]) or _pair(dilation) != (1, 1):
+        return NotImplemented
+    if padding != "valid" and (isinstance(padding, str) or _pair(padding) != (0, 0)):
+        return NotImplemented
+    return patches_op.patches(input, weight, bias)
+
+
+def _pair(value: Any) -> tuple[Any, ...]:
+    """What torch makes of one number for two dimensions."""
+    values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    return values * 2 if len(values) == 1 else values
+
+
 def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Any:
-    """Of what conv1d gives with its channels innermost, and torch's convolution would have given dense: a copy.
+    """Of what a convolution gives with its channels innermost, and torch's would have given dense: a copy.
 
     So is a view of a part of it, or of what an activation made of it. Writes to such a copy do not reach the original.
     """
@@ -221,6 +246,7 @@ def _activates(input: Tensor) -> bool:
 TABLE: dict[Any, Callable[..., Any]] = {
     F.linear: linear,
     F.conv1d: conv1d,
+    F.conv2d: conv2d,
     Tensor.view: view,
     Tensor.view_as: view_as,
     F.scaled_dot_product_attention: attention,

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from ..nn.conv1d import Conv1d
+from ..nn.conv2d import Conv2d
 from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..nn.multihead_attention import MultiheadAttention
 from ..ops.convert import merge, split
 from .lazy_logits import LazyHead
 
-_CONVOLUTIONS = (Conv1d, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CONVOLUTIONS = (Conv1d, Conv2d, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def split_weights(model: nn.Module) -> dict[nn.Parameter, Tensor]:

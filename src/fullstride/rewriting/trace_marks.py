@@ -19,6 +19,7 @@ from ..ops import _overlap, _tied_gradients
 from . import function_mode, lazy_logits, lazy_tensor
 from .fusion.fuse import Sequential
 from .fusion.graph import GraphForward
+from .probes.contrastive import ContrastiveForward
 from .probes.rms_norm import NormForward
 from .probes.rotary import RotaryForward
 
@@ -84,7 +85,7 @@ def mechanism_of(module: nn.Module) -> str:
         return "lazy_logits"
     if type(module).__module__.startswith(f"{_PREFIX}.nn."):
         return "class_swap"
-    if isinstance(forward, (NormForward, RotaryForward)):
+    if isinstance(forward, (NormForward, RotaryForward, ContrastiveForward)):
         return "probes"
     fused = any(isinstance(getattr(value, "inner", value), GraphForward) for value in module.__dict__.values())
     return "fusion" if fused or type(module) is Sequential else "-"

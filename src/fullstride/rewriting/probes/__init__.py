@@ -5,7 +5,7 @@ One file a formula, each with looks_like(), which is cheap, and a probe that pro
 
 from torch import nn
 
-from . import rms_norm, rotary
+from . import contrastive, rms_norm, rotary
 
 
 def replace(module: nn.Module) -> tuple[str, str]:
@@ -21,9 +21,16 @@ def replace(module: nn.Module) -> tuple[str, str]:
             return "", rotary.NOT_ROTARY
         module.forward = rotary.RotaryForward(module, way)
         return "ops.rope, interleaved" if way.interleaved else "ops.rope", ""
+    if contrastive.looks_like(module):
+        texts = None if "forward" in module.__dict__ else contrastive.texts_of(module)
+        if texts is None:
+            return "", contrastive.NOT_CONTRASTIVE
+        module.forward = contrastive.ContrastiveForward(module, texts)
+        return "ops.contrastive_loss", ""
     return "", ""
 
 
 def put_back(module: nn.Module) -> None:
-    if isinstance(module.__dict__.get("forward"), (rms_norm.NormForward, rotary.RotaryForward)):
+    ours = (rms_norm.NormForward, rotary.RotaryForward, contrastive.ContrastiveForward)
+    if isinstance(module.__dict__.get("forward"), ours):
         del module.forward

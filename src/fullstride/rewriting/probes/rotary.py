@@ -18,10 +18,8 @@ from torch import Tensor, nn
 
 from ...ops._tensors import takes_kernel
 from ...ops.rope import rope, rope_reference, rope_tables
-from .stand_in import StandIn
+from .stand_in import PLAIN_VALUES, StandIn, own_attributes
 
-_PLAIN_VALUES = (bool, int, float, str, type(None))
-_OF_EVERY_MODULE = frozenset(vars(nn.Module())) | {"forward"}
 _PROBES = ((2, 3, 5, 8), (1, 7, 4, 2), (3, 2, 6, 64))  # (B, heads, T, d), heads and T never alike
 NOT_ROTARY = "turns cos and sin into something else than rotated pairs"
 
@@ -42,7 +40,7 @@ class RotaryForward(StandIn):
 
     def __init__(self, module: nn.Module, way: Way) -> None:
         self.module, self.way = module, way
-        self.plain = _own_attributes(module)  # on which the outcome of the probe may depend
+        self.plain = own_attributes(module)  # on which the outcome of the probe may depend
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != 3 or not self._fits(*args):
@@ -82,7 +80,7 @@ def looks_like(module: nn.Module) -> bool:
 
 def way_of(module: nn.Module) -> Way | None:
     """How it turns, proved by numbers: forward and backward, of dense tensors and of transposed views."""
-    if not all(isinstance(value, _PLAIN_VALUES) for value in _own_attributes(module).values()):
+    if not all(isinstance(value, PLAIN_VALUES) for value in own_attributes(module).values()):
         return None
     return next((way for way in _WAYS if _turns(module, way)), None)
 
@@ -117,7 +115,3 @@ def _turns_this(module: nn.Module, x: Tensor, way: Way, generator: torch.Generat
     expected.backward(dy)
     pairs: Any = ((y, expected), (a.grad, b.grad), (a, x))
     return all(torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5) for ours, theirs in pairs)
-
-
-def _own_attributes(module: nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}

@@ -6,6 +6,9 @@ from typing import Any
 
 from torch import nn
 
+PLAIN_VALUES = (bool, int, float, str, type(None))
+_OF_EVERY_MODULE = frozenset(vars(nn.Module())) | {"forward"}
+
 
 class StandIn:
     """Knows the method that it stands before. Copies and pickles as its module."""
@@ -22,3 +25,8 @@ class StandIn:
     def __signature__(self) -> inspect.Signature:
         """Some trainers look at the names of a model's arguments."""
         return inspect.signature(self.original.__get__(self.module))
+
+
+def own_attributes(module: nn.Module) -> dict[str, Any]:
+    """What its class or its user gave it, beside tensors and other modules."""
+    return {name: value for name, value in vars(module).items() if name not in _OF_EVERY_MODULE}
