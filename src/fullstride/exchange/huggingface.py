@@ -5,12 +5,12 @@ Names differ from ours, rotary pairs do not. transformers 5 has `rope_parameters
 """
 
 import functools
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import huggingface_tokenizer, placing
+from .huggingface_files import CONFIG, WEIGHTS, read_json, read_tensors, write_json, written
 from .saved_model import (
     EMBEDDING,
     HEAD,
@@ -24,10 +24,8 @@ from .saved_model import (
     writable,
 )
 
-if TYPE_CHECKING:
-    from torch import Tensor
+__all__ = ["CONFIG", "read", "shape_of", "theirs", "write"]
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 _NAMES = {
     "embedding.": "model.embed_tokens.", "layers.": "model.layers.", "norm.": "model.norm.", "head.": "lm_head.",
     ".attention_norm.": ".input_layernorm.", ".mlp_norm.": ".post_attention_layernorm.",
@@ -43,12 +41,11 @@ _COUNTS = {
 }  # fmt: skip
 _PLAIN = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "quantization_config": None}
 """Settings that a model here cannot have otherwise, with what they are if nothing is said."""
-_READABLE = ("F64", "F32", "F16", "BF16")
 
 
 def shape_of(folder: Path) -> dict[str, Any]:
     place = folder / CONFIG
-    config = _json(place)
+    config = read_json(place)
     if config.get("model_type") != "llama":
         found = config.get("model_type")
         raise ValueError(f"{place}: expected model_type llama, got {found!r}; other models are not read")
@@ -73,31 +70,14 @@ def shape_of(folder: Path) -> dict[str, Any]:
 
 
 def read(folder: Path) -> SavedModel:
-    from safetensors import SafetensorError, safe_open
-
     shape = shape_of(folder)
     expected = {theirs(name): name for name in sizes(shape)}
-    tensors: dict[str, Tensor] = {}
-    found: dict[str, tuple[int, ...]] = {}
-    spare_head = None
-    for file, names in _parts(folder).items():
-        try:
-            with safe_open(file, framework="pt") as part:
-                for name in part.keys() if names is None else names:
-                    if name.endswith("rotary_emb.inv_freq"):  # old versions wrote it; the config says as much
-                        continue
-                    view = part.get_slice(name)
-                    if view.get_dtype() not in _READABLE:
-                        allowed = ", ".join(_READABLE)
-                        raise ValueError(f"{file}: expected {name} as one of {allowed}, got {view.get_dtype()}")
-                    if name == theirs(HEAD) and shape["tied"]:
-                        spare_head = part.get_tensor(name).float()
-                        continue
-                    found[name] = tuple(view.get_shape())
-                    tensors[expected.get(name, name)] = part.get_tensor(name).float()
-        except SafetensorError as error:
-            raise ValueError(f"{file}: expected safetensors, got a file cut short or damaged ({error})") from None
-    check_sizes(folder, {name: sizes(shape)[ours] for name, ours in expected.items()}, found)
+    # Old versions wrote the table of rotary positions, which the config gives.
+    found = read_tensors(folder, lambda name: name.endswith("rotary_emb.inv_freq"))
+    spare_head = found.pop(theirs(HEAD), None) if shape["tied"] else None
+    as_there = {name: sizes(shape)[ours] for name, ours in expected.items()}
+    check_sizes(folder, as_there, {name: tensor.shape for name, tensor in found.items()})
+    tensors = {expected[name]: tensor for name, tensor in found.items()}
     if spare_head is not None and not spare_head.equal(tensors[EMBEDDING]):
         raise ValueError(f"{folder}: tie_word_embeddings is true, but lm_head.weight differs from the embedding's")
     tokenizer, place = huggingface_tokenizer.read(folder)
@@ -106,23 +86,15 @@ def read(folder: Path) -> SavedModel:
 
 
 def write(folder: Path, saved: SavedModel, replace: bool = False) -> list[Path]:
-    tensors = writable(folder, saved)
-    _refuse_existing(folder, replace)
-    with placing.aside(folder) as partial:
-        whole = partial / "folder"
-        whole.mkdir()
-        tokenizer = saved.tokenizer
+    tensors, tokenizer = writable(folder, saved), saved.tokenizer
+    with written(folder, replace) as (whole, files):
         ids = (1, 2) if tokenizer is None else (tokenizer.bos, tokenizer.eos)
-        _write_json(whole / CONFIG, _config(saved.shape, *ids))
+        write_json(whole / CONFIG, _config(saved.shape, *ids))
         named = {theirs(name): tensor for name, tensor in tensors.items()}
         placing.save_tensors(whole / WEIGHTS, named, {"format": "pt"})
         if tokenizer is not None:
             huggingface_tokenizer.write(whole, tokenizer, saved.shape["context"])
-        written = sorted(path.name for path in whole.iterdir())
-        if folder.is_dir() and not replace:  # it is empty
-            folder.rmdir()
-        placing.place({whole: folder}, replace)
-    return [folder / name for name in written]
+    return files
 
 
 def _config(shape: Mapping[str, Any], bos: int, eos: int) -> dict[str, Any]:
@@ -159,59 +131,3 @@ def _rope_base(place: Path, config: Mapping[str, Any]) -> Any:
             raise ValueError(f"{place}: expected plain rotary positions, got {field} {kind!r}; it cannot be read")
         base = value.get("rope_theta", base)
     return base
-
-
-def _parts(folder: Path) -> dict[Path, list[str] | None]:
-    """The files of the weights, with the tensors that each has; None: all that it has."""
-    if (folder / WEIGHTS).is_file():
-        return {folder / WEIGHTS: None}
-    if not (folder / INDEX).is_file():
-        pickles = sorted(folder.glob("pytorch_model*.bin"))
-        if pickles:
-            again = "save it with transformers' save_pretrained(), which writes safetensors"
-            raise ValueError(f"{pickles[0]}: a pickle, which can run any code when it is read; {again}")
-        raise ValueError(f"{folder}: expected {WEIGHTS} or {INDEX} beside {CONFIG}, got neither")
-    weight_map = _json(folder / INDEX).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ValueError(f"{folder / INDEX}: expected a weight_map of tensors to files, got {weight_map!r}")
-    parts: dict[Path, list[str] | None] = {}
-    for name, file in weight_map.items():
-        if not isinstance(file, str) or Path(file).name != file:
-            raise ValueError(f"{folder / INDEX}: expected the name of a file in the folder, got {file!r} for {name}")
-        if not (folder / file).is_file():
-            raise ValueError(f"{folder / file}: {INDEX} names it, but there is no such file; the folder is incomplete")
-        names = parts.setdefault(folder / file, [])
-        assert names is not None
-        names.append(name)
-    return parts
-
-
-def _refuse_existing(folder: Path, replace: bool) -> None:
-    if folder.is_dir() and not folder.is_symlink():
-        others = sorted(path.name for path in folder.iterdir() if not _is_of_a_model(path))
-        if others:
-            raise ValueError(f"{folder}: a folder with more than a model, such as {others[0]}; give another name")
-        if not any(folder.iterdir()):
-            return
-    elif folder.exists():
-        raise ValueError(f"{folder}: expected the name of a new folder, got a file")
-    placing.refuse_existing(folder, replace)
-
-
-def _is_of_a_model(path: Path) -> bool:
-    names = (CONFIG, INDEX, "generation_config.json", "special_tokens_map.json", "characters.json")
-    return path.name in names or path.match("model*.safetensors") or path.match("tokenizer*")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: expected JSON, got what is none ({error})") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got a {type(content).__name__}")
-    return content
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

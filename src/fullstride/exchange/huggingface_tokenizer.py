@@ -24,26 +24,27 @@ _SPACE = "\u2581"
 
 def write(folder: Path, tokenizer: "Tokenizer", context: int) -> None:
     own = tokenizer.save(folder)
-    pieces = _texts(folder, tokenizer)
-    fast = by_scores(tokenizer)
-    if fast:
-        content = json.dumps(_fast(tokenizer, pieces), ensure_ascii=False)
+    pieces = texts(folder, tokenizer)
+    is_fast = by_scores(tokenizer)
+    if is_fast:
+        content = json.dumps(fast(tokenizer, pieces), ensure_ascii=False)
         (folder / FILE).write_text(content + "\n", encoding="utf-8")
     else:
         logger.warning("%s: not of Llama's kind, so no %s is made of it, which would give other tokens", own.name, FILE)
     config = {
         # With LlamaTokenizer, transformers 5 would rebuild the rules for spaces instead of taking those of the file.
-        "tokenizer_class": "PreTrainedTokenizerFast" if fast else "LlamaTokenizer",
+        "tokenizer_class": "PreTrainedTokenizerFast" if is_fast else "LlamaTokenizer",
         "bos_token": pieces[tokenizer.bos][0],
         "eos_token": pieces[tokenizer.eos][0],
-        "unk_token": _unknown(pieces),
+        "unk_token": unknown(pieces),
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
     }
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _texts(folder: Path, tokenizer: "Tokenizer") -> "list[tuple[str, Piece]]":
+def texts(folder: Path, tokenizer: "Tokenizer") -> "list[tuple[str, Piece]]":
+    """Its pieces by id, each with its text; a ValueError if two have the same, which no JSON could hold."""
     pieces: dict[str, Piece] = {}
     for id, piece in enumerate(tokenizer.pieces()):
         text = piece.text.decode(errors="replace")
@@ -54,7 +55,7 @@ def _texts(folder: Path, tokenizer: "Tokenizer") -> "list[tuple[str, Piece]]":
     return list(pieces.items())
 
 
-def _fast(tokenizer: "Tokenizer", pieces: "list[tuple[str, Piece]]") -> dict[str, Any]:
+def fast(tokenizer: "Tokenizer", pieces: "list[tuple[str, Piece]]") -> dict[str, Any]:
     """The content of tokenizer.json. A text begins with bos, and with a space that is not its own."""
     bos = pieces[tokenizer.bos][0]
     return {
@@ -98,7 +99,7 @@ def _fast(tokenizer: "Tokenizer", pieces: "list[tuple[str, Piece]]") -> dict[str
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": _unknown(pieces),
+            "unk_token": unknown(pieces),
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": True,
@@ -122,7 +123,7 @@ def _merges(pieces: "list[tuple[str, Piece]]") -> list[list[str]]:
     return [[pieces[left][0], pieces[right][0]] for _, _, left, right in sorted(pairs)]
 
 
-def _unknown(pieces: "list[tuple[str, Piece]]") -> str | None:
+def unknown(pieces: "list[tuple[str, Piece]]") -> str | None:
     return next((text for text, piece in pieces if piece.kind == "unknown"), None)
 
 

@@ -80,7 +80,9 @@ def renamed(name: str, names: Mapping[str, str]) -> str:
     return name
 
 
-def check_sizes(source: object, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Iterable[int]]) -> None:
+def check_sizes(
+    source: object, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Iterable[int]], model: str = "Llama"
+) -> None:
     """Both by the names that the file has for the tensors, so that a reader can look for them there."""
     for name, size in expected.items():
         if name not in found:
@@ -90,7 +92,7 @@ def check_sizes(source: object, expected: Mapping[str, tuple[int, ...]], found: 
             raise ValueError(f"{source}: expected {name} of size {size}, got {got}; it does not fit the file's config")
     for name in found:
         if name not in expected:
-            raise ValueError(f"{source}: a tensor {name} that no Llama has: it would be lost, so nothing is read")
+            raise ValueError(f"{source}: a tensor {name} that no {model} has: it would be lost, so nothing is read")
 
 
 def check_tokenizer(source: object, shape: Mapping[str, Any], tokenizer: "Tokenizer | None", place: object) -> None:
@@ -135,11 +137,17 @@ def writable(path: Path, saved: SavedModel) -> "dict[str, Tensor]":
         if head is not None and head is not tensors.get(EMBEDDING) and not torch.equal(head, tensors[EMBEDDING]):
             raise ValueError(f"{path}: the model is tied, but its head.weight differs from embedding.weight")
     check_sizes(path, expected, {name: tensor.shape for name, tensor in tensors.items()})
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32:
-            raise ValueError(f"{path}: expected {name} in float32, got {str(tensor.dtype).removeprefix('torch.')}")
     check_tokenizer(path, saved.shape, saved.tokenizer, "one")
-    return {name: tensors[name].detach().contiguous() for name in expected}
+    return {name: plain(path, name, tensors[name]) for name in expected}
+
+
+def plain(path: Path, name: str, tensor: "Tensor") -> "Tensor":
+    """A weight as files have it: its numbers one after the other."""
+    import torch
+
+    if tensor.dtype != torch.float32:
+        raise ValueError(f"{path}: expected {name} in float32, got {str(tensor.dtype).removeprefix('torch.')}")
+    return tensor.detach().contiguous()
 
 
 def with_head(shape: Mapping[str, Any], tensors: "dict[str, Tensor]") -> "dict[str, Tensor]":

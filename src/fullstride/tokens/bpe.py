@@ -55,8 +55,11 @@ def read(path: Path) -> BPE:
     return BPE(path.read_bytes(), str(path))
 
 
-def train(parts: Iterable[str], vocabulary: int) -> BPE:
-    """On the parts of a text, each of which fits into memory. The same text gives the same pieces."""
+def train(parts: Iterable[str], vocabulary: int, at_most: bool = False) -> BPE:
+    """On the parts of a text, each of which fits into memory. The same text gives the same pieces.
+
+    at_most: a text that is not good for so many pieces gets those that it is good for, if they are FEWEST or more.
+    """
     if not FEWEST <= vocabulary <= MOST:
         raise ValueError(f"vocabulary: expected {FEWEST} to {MOST} pieces, got {vocabulary}")
     model, failures = io.BytesIO(), list[BaseException]()
@@ -76,18 +79,26 @@ def train(parts: Iterable[str], vocabulary: int) -> BPE:
             max_sentence_length=8 * _LONGEST_LINE,
             num_threads=1,  # two were no faster, and the number is a part of the file
             minloglevel=2,
+            **({"hard_vocab_limit": False} if at_most else {}),  # what is given is a part of the file, too
         )
     except RuntimeError as error:
         raise failures[0] if failures else ValueError(_why(str(error), vocabulary)) from None
-    return BPE(model.getvalue())
+    trained = BPE(model.getvalue())
+    if trained.size < FEWEST:
+        raise ValueError(_too_little(trained.size, vocabulary))
+    return trained
+
+
+def _too_little(most: int, vocabulary: int) -> str:
+    enough = f"give {most}, or more text" if most >= FEWEST else "give more text, or take characters"
+    return f"vocabulary: the text is good for {most} pieces, not {vocabulary}: {enough}"
 
 
 def _why(error: str, vocabulary: int) -> str:
     """In sentencepiece's words, which come with places of its source, or in ours."""
     most = re.search(r"set it to a value <= (\d+)", error)
     if most:
-        enough = f"give {most[1]}, or more text" if int(most[1]) >= FEWEST else "give more text, or take characters"
-        return f"vocabulary: the text is good for {most[1]} pieces, not {vocabulary}: {enough}"
+        return _too_little(int(most[1]), vocabulary)
     fewest = re.search(r"smaller than required_chars\. \d+ vs (\d+)", error)
     if fewest:
         return f"vocabulary: the text has so many characters that {fewest[1]} pieces are needed, not {vocabulary}"
