@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..train.errors import BAD_INPUT, FAILED, RunEnded
-from . import bench, completion, data, generate, machine, memory, overview, runs, speak, train
+from . import bench, completion, data, generate, machine, memory, overview, runs, search, speak, train
 from .arguments import Parser
 
 
@@ -48,7 +48,7 @@ def build() -> tuple[argparse.ArgumentParser, Any]:
     parser.add_argument("-V", "--version", action="version", version=f"fullstride {__version__}")
     parser.set_defaults(command=_no_command)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for group in (train, runs, overview, generate, speak, data, machine, memory, bench, completion):
+    for group in (train, runs, overview, generate, speak, search, data, machine, memory, bench, completion):
         group.add(commands)
     return parser, commands
 

@@ -51,7 +51,7 @@ def _compare(options: argparse.Namespace) -> int:
     wants_page = options.to is not None or not options.json
     target = options.to or Path("-against-".join(entry.name.replace("/", "-") for entry in entries) + ".html")
     if wants_page:
-        _check_target(target)
+        check_page(target, pictures=True)
         try:
             versus.write(entries, target)
         except ModuleNotFoundError as error:
@@ -80,10 +80,10 @@ def _located(folder: Path) -> Path:
     return _HOME / folder if not folder.exists() and (_HOME / folder).exists() else folder
 
 
-def _check_target(path: Path) -> None:
-    """A page of ours, or a picture, is replaced; another file is not."""
-    if path.suffix not in (".html", ".png"):
-        raise ValueError(f"--to: expected a name that ends with .html or .png, got {path}")
+def check_page(path: Path, pictures: bool = False) -> None:
+    """A page of ours, or a picture if that may be asked for, is replaced; another file is not."""
+    if path.suffix not in (".html", ".png")[: 1 + pictures]:
+        raise ValueError(f"--to: expected a name that ends with .html{' or .png' if pictures else ''}, got {path}")
     if path.exists() and not path.is_file():
         raise ValueError(f"cannot write {path}: it is not a regular file")
     if not path.parent.is_dir():

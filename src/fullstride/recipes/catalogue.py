@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from .clip import clip, clip_small
 from .config import Config
 from .fastspeech2 import fastspeech2, fastspeech2_quick
 from .llama import llama, llama_char
@@ -10,7 +11,7 @@ from .strict import unknown
 
 _RECIPES: dict[str, Callable[[], Config]] = {
     "mlp": mlp, "mlp-mnist": mlp_mnist, "mlp-seven": mlp_seven, "llama": llama, "llama-char": llama_char,
-    "fastspeech2": fastspeech2, "fastspeech2-quick": fastspeech2_quick,
+    "fastspeech2": fastspeech2, "fastspeech2-quick": fastspeech2_quick, "clip": clip, "clip-small": clip_small,
 }  # fmt: skip
 NAMES = tuple(_RECIPES)
 

@@ -135,6 +135,10 @@ class Task:
         indices = np.arange(size) % len(self.train_data)
         return self.train_data.batch(indices, np.zeros_like(indices))
 
+    def watch(self, model: nn.Module) -> dict[str, float]:
+        """Numbers of the model that go into every row of metrics: a temperature that it learns, say."""
+        return {}
+
     def sample(self, model: nn.Module) -> str | None:
         """After each evaluation: text that shows what the model can do by now."""
         return None

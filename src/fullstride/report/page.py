@@ -137,11 +137,12 @@ def _figure(figure: Figure, number: int) -> str:
 def _gallery(gallery: Gallery) -> str:
     items = "".join(
         f'<li><img alt="{_text(f"{picture.title}; {picture.note}")}" src="{drawing.encode(picture.pixels)}">'
-        f"<b>{_text(picture.title)}</b><span>{_text(picture.note)}</span></li>\n"
+        f"<b{_if(picture.is_right, ' class=right')}>{_text(picture.title)}</b><span>{_text(picture.note)}</span></li>\n"
         for picture in gallery.pictures
     )
     caption = f"<figcaption>{_text(gallery.caption)}</figcaption>"
-    return f'<figure class="card"><ul class="gallery">\n{items}</ul>{caption}</figure>\n'
+    kind = f"gallery{_if(gallery.is_wide, ' wide')}"
+    return f'<figure class="card"><ul class="{kind}">\n{items}</ul>{caption}</figure>\n'
 
 
 def _recordings(recordings: Sequence[Recording], caption: str) -> str:

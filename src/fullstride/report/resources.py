@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import cores, curves, words
-from .run import Run, series
+from .run import Run, number, series
 from .section import Figure, Section
 from .style import LIGHT
 
@@ -28,6 +28,7 @@ def section(run: Run) -> Section | None:
     else:
         watts = f" ({words.significant(joules / run.seconds)} W on average)" if run.seconds else ""
         parts.append(f"Energy: {words.energy(joules)}, {label}{watts}: the whole CPU, whoever used it.")
+        parts += [said] if (said := _share_per_watt_hour(run, joules)) else []
         if np.isfinite(run.joules).sum() > 1:
             figures.append(Figure("Energy that the CPU packages took, by time.", _energy(run)))
     return Section("Cores, memory and energy", " ".join(parts), figures)
@@ -40,6 +41,16 @@ def energy(run: Run) -> tuple[float | None, str]:
         return float(known[-1]), "measured"
     label = run.machine.get("energy")
     return None, label if isinstance(label, str) and label.startswith("unavailable") else "unavailable"
+
+
+def _share_per_watt_hour(run: Run, joules: float) -> str:
+    """What the energy bought, where that is a share: an accuracy, a recall."""
+    best = run.best()
+    value = None if best is None else number(best, run.metric)
+    if value is None or not words.is_share(run.metric):
+        return ""
+    rate = words.significant(100 * value / (joules / 3600))
+    return f"That is {rate} points of {words.label(run.metric)} a Wh, of the best evaluation for all energy of the run."
 
 
 def _memory(run: Run) -> Callable[["matplotlib.figure.Figure"], None]:

@@ -44,11 +44,13 @@ class Table:
 
 @dataclass
 class Picture:
-    """A small image, (H, W, 3) of uint8, shown with hard pixels; one line over and one under it."""
+    """A small image, (H, W, 3) of uint8, shown with hard pixels; two lines under it."""
 
     pixels: NDArray[np.uint8]
     title: str
     note: str = ""
+    is_right: bool = False
+    """The title stands in the colour of what is right; else of what is wrong."""
 
 
 @dataclass
@@ -57,6 +59,8 @@ class Gallery:
 
     caption: str
     pictures: Sequence[Picture]
+    is_wide: bool = False
+    """With place for sentences under each."""
 
 
 @dataclass

@@ -70,7 +70,8 @@ def choose(models: list[str], accumulate: int | None, precisions: list[str]) -> 
     for model in dict.fromkeys(models or MODELS):
         own = [case for case in CASES if case.model == model]
         wanted = [case for case in own if accumulate in (None, case.accumulate)]
-        others = [Case(model, accumulate or 1, batch=b, batch_of=of) for b, of in {c.batch: c.batch_of for c in own}.items()]
+        batches = {case.batch: case.batch_of for case in own}
+        others = [Case(model, accumulate or 1, batch=batch, batch_of=of) for batch, of in batches.items()]
         for case in wanted or others or [Case(model, accumulate or 1, bf16_memory=model in TEST_MODELS)]:
             chosen.append(replace(case, precisions=tuple(dict.fromkeys(precisions)) or case.precisions))
     return chosen

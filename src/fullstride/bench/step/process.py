@@ -77,6 +77,10 @@ class Side:
         loss: float = self._ask({"evaluate": 1}, None)["loss"]
         return loss
 
+    def save(self, path: Path) -> None:
+        """Its weights, in fp32."""
+        self._ask({"save": str(path)}, None)
+
     def profile(self, steps: int = 2) -> dict[str, Any]:
         return self._ask({"profile": steps}, None)
 

@@ -10,6 +10,7 @@ model stands, then answers each line it reads with a line:
     {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps,
                           "frozen": [[step, the layers that are frozen after it], ...] where these changed}
     {"evaluate": 1}   -> {"loss": the mean over the held-out data of the recipe's folder, "count": of its targets}
+    {"save": path}    -> {"saved": path}, the weights in fp32 as safetensors
     {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
 
 An error is a line {"error": text} and the end of the process.
@@ -35,7 +36,6 @@ from torch import Tensor, nn
 _HERE = Path(__file__).resolve().parent
 # What stock PyTorch must not have of ours, and what else decides how fast a process is.
 _TELLING = re.compile(r"FULLSTRIDE|THP_MEM_ALLOC|GLIBC_TUNABLES|MALLOC_|LD_PRELOAD|OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_")
-_TOP_OPS = 15  # of a profile
 _PHASE = "phase "  # before the names of the script's own parts there
 
 Phase = Callable[[str], AbstractContextManager[Any]]
@@ -133,6 +133,13 @@ class Training:
         self.plain.train()
         return {"loss": total / count, "count": count}
 
+    def save(self, path: str) -> dict[str, Any]:
+        from safetensors.torch import save_file
+
+        # Copies, because tied weights are one tensor under several names, which safetensors refuses.
+        save_file({name: x.detach().clone().contiguous() for name, x in self.plain.state_dict().items()}, path)
+        return {"saved": path}
+
     def profile(self, steps: int) -> dict[str, Any]:
         """Where the time of a step goes: by part of the script, and by operation without those inside it."""
         data = self.data(steps)
@@ -146,7 +153,7 @@ class Training:
         events = profiler.key_averages()
         phases = {e.key.removeprefix(_PHASE): e.cpu_time_total for e in events if e.key.startswith(_PHASE)}
         whole = sum(phases.values())
-        ops = sorted(events, key=lambda e: e.self_cpu_time_total, reverse=True)[:_TOP_OPS]
+        ops = sorted(events, key=lambda e: e.self_cpu_time_total, reverse=True)
         return {
             "milliseconds": whole / steps / 1e3,
             "phases": [[name, microseconds / whole] for name, microseconds in phases.items()],
@@ -227,8 +234,11 @@ def main() -> int:
             for line in sys.stdin:
                 request = json.loads(line)
                 [(what, argument)] = request.items()
-                do = {"steps": training.run, "evaluate": training.evaluate, "profile": training.profile}[what]
-                print(json.dumps(do(argument)), file=out)
+                known: dict[str, Callable[[Any], dict[str, Any]]] = {
+                    "steps": training.run, "evaluate": training.evaluate, "save": training.save,
+                    "profile": training.profile,
+                }  # fmt: skip
+                print(json.dumps(known[what](argument)), file=out)
         except Exception as error:
             text = str(error).strip().splitlines() or ["no message"]
             print(json.dumps({"error": f"{type(error).__name__}: {text[0]}"}), file=out)

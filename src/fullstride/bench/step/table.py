@@ -15,6 +15,7 @@ GFLOP/s: 6 x weights of linear layers x samples or tokens, plus 12 x length x wi
 if causal), and the share of what square products of the same precision reach on this machine; faults: pages a step;
 peak: the most memory the process ever held; loss: mean of the last steps that all sides took"""
 _LAST_LOSSES = 5
+_TOP_OPS = 15  # of a profile
 
 
 def lines(result: Result) -> list[str]:
@@ -131,5 +132,5 @@ def _profile(side: Measured) -> list[str]:
     assert side.profile
     phases = ", ".join(f"{name} {share:.1%}" for name, share in side.profile["phases"])
     head = f"  {side.name}, {side.profile['milliseconds']:.0f} ms a step under the profiler: {phases}"
-    ops = [f"    {share:>6.1%} {calls:>7.0f} x  {name}" for name, calls, share in side.profile["ops"]]
+    ops = [f"    {share:>6.1%} {calls:>7.0f} x  {name}" for name, calls, share in side.profile["ops"][:_TOP_OPS]]
     return [head, *ops]

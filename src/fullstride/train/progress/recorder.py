@@ -50,7 +50,7 @@ class Recorder:
         """The model is prepared, the state restored; flops: of a sample, if known. The stack closes what is opened."""
         precision = environment["precision"]
         self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
-        self._flops = flops
+        self._flops, self._model = flops, model
         self._frozen = FrozenLayers(freezer)
         self._layers = LayerNorms(model) if self._config.logging.grad_norms else None
         self._row_step, self._row_micro = state.step, state.micro  # where the next row begins
@@ -107,6 +107,7 @@ class Recorder:
             "resident_mb": _megabytes(memory.resident_bytes()),
             **self._use(),
             "joules": self._energy.read(),
+            **self._task.watch(self._model),
             **self._frozen.row(),
             **{"grad_norms": {}, "weight_norms": {}} | norms,
         }
