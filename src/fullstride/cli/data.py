@@ -14,7 +14,7 @@ def add(commands: Any) -> None:
         description="Fetches a data set, checks it, and puts it where the recipes look for it; again, if need be."
         " Without a name it lists what there is.",
     )
-    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist, cifar10, shakespeare or speech")
+    data.add_argument("name", metavar="NAME", nargs="?", help="such as mnist, cifar10, shakespeare, emoji or speech")
     data.add_argument(
         "--path", "--folder", metavar="DIR", type=Path,
         help="where to put it (default: $FULLSTRIDE_DATA/NAME or ~/.cache/fullstride/data/NAME)",

