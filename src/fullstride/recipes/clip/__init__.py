@@ -217,10 +217,10 @@ def clip() -> ClipConfig:
 def clip_small() -> ClipConfig:
     """The quick start: a small CLIP learns to tell drawn scenes apart."""
     return ClipConfig(
-        recipe="clip-small", epochs=40, micro_batch=64,
+        recipe="clip-small", epochs=25, micro_batch=64,
         model=Model(size="small"),
         negatives=Negatives(hard=0.5, start=1, full=3),
-        optimizer=Optimizer(lr=1e-3, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1),
+        optimizer=Optimizer(lr=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1),
         schedule=Schedule(warmup=0.05, floor=1e-6),
         evaluation=Evaluation(every="2 epochs", batch=100, metric="recall_1"),
         checkpoints=Checkpoints(every="5 epochs"),
