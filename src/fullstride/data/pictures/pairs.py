@@ -127,11 +127,9 @@ class Pairs:
         draws = 2 * _random.uniform(self.seed, _LIGHT, 4, epochs, indices) - 1  # (B, 4)
         most = self.change.shift * pictures.shape[1]
         shifts = np.rint(draws[:, :2] * most).astype(np.int64)
-        places = np.arange(pictures.shape[1])
         moved = np.empty_like(pictures)
-        for picture, (down, right), out in zip(pictures, shifts, moved, strict=True):
-            rows, columns = (np.clip(places - by, 0, len(places) - 1) for by in (down, right))
-            np.take(picture[rows], columns, axis=1, out=out)
+        for picture, (down, right), out in zip(pictures, shifts.tolist(), moved, strict=True):
+            _move(picture, down, right, out)
         gain = 1 + self.change.contrast * draws[:, 2]
         return self.scaling(moved, gain, self.change.brightness * draws[:, 3])
 
@@ -147,6 +145,18 @@ class Pairs:
 
     def _draws(self, stream: int, indices: NDArray[np.int64], epochs: NDArray[np.int64]) -> NDArray[np.int64]:
         return (_random.bits(self.seed, stream, epochs, indices) % np.uint64(_DRAWS)).astype(np.int64)
+
+
+def _move(picture: NDArray[np.uint8], down: int, right: int, out: NDArray[np.uint8]) -> None:
+    """What comes in is the edge, again and again."""
+    size = len(picture)
+    here_y, from_y = slice(max(down, 0), size + min(down, 0)), slice(max(-down, 0), size - max(down, 0))
+    here_x, from_x = slice(max(right, 0), size + min(right, 0)), slice(max(-right, 0), size - max(right, 0))
+    out[here_y, here_x] = picture[from_y, from_x]
+    out[here_y, : here_x.start] = out[here_y, here_x.start, None]
+    out[here_y, here_x.stop :] = out[here_y, here_x.stop - 1, None]
+    out[: here_y.start] = out[here_y.start]
+    out[here_y.stop :] = out[here_y.stop - 1]
 
 
 class _Known:
