@@ -191,12 +191,24 @@ class ClipConfig(Config):
         for name in _FIELDS:
             wish = getattr(self.model, name)
             expect(wish in (None, shape[name]), f"model.{name}", f"{shape[name]}, as in {self.init}", wish)
+        own, there = self.model.activation, shape["activation"]
+        expect(own in (Model.activation, there), "model.activation", f"{there}, as in {self.init}", own)
         given = {name: shape[name] for name in (*_FIELDS, "activation")}
-        data: dict[str, Any] = {"tokenizer": self.init} if self.data.tokenizer in MADE_OF_TEXT else {}
-        scaling = huggingface_clip.normalisation_of(Path(self.init))
-        if scaling is not None:
-            data |= {"mean": list(scaling[0]), "std": list(scaling[1])}
-        return self.replace(model=given, data=data)
+        return self.replace(model=given, data=self._data_as_in_folder(Path(self.init)))
+
+    def _data_as_in_folder(self, folder: Path) -> dict[str, Any]:
+        """Its tokenizer, unless another was named, and how its pictures are made."""
+        from ...exchange import huggingface_clip
+
+        wish = self.data.tokenizer
+        expect(wish != "characters", "data.tokenizer", f"that of {folder}, or a folder with another", wish)
+        found: dict[str, Any] = {} if wish not in MADE_OF_TEXT else {"tokenizer": str(folder)}
+        scaling = huggingface_clip.normalisation_of(folder)
+        for name, values in zip(("mean", "std"), scaling or (), strict=False):
+            own = getattr(self.data, name)
+            expect(own in (getattr(Data, name), values), f"data.{name}", f"{list(values)}, as in {folder}", list(own))
+            found[name] = list(values)
+        return found
 
 
 def _absolute(path: str) -> str:
@@ -207,7 +219,7 @@ def clip() -> ClipConfig:
     """Pictures and captions in one space, 75M parameters, 15 epochs of batches of 12 over 10,000 drawn scenes."""
     return ClipConfig(
         recipe="clip", epochs=15, micro_batch=12,
-        negatives=Negatives(hard=0.5, start=1, full=3),
+        negatives=Negatives(hard=0.5, start=5, full=8),
         optimizer=Optimizer(lr=2e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1),
         schedule=Schedule(warmup=0.05, floor=1e-6),
         evaluation=Evaluation(every="1 epoch", batch=100, metric="recall_1"), checkpoints=Checkpoints(every="5 epochs"),
@@ -217,10 +229,10 @@ def clip() -> ClipConfig:
 def clip_small() -> ClipConfig:
     """The quick start: a small CLIP learns to tell drawn scenes apart."""
     return ClipConfig(
-        recipe="clip-small", epochs=25, micro_batch=64,
+        recipe="clip-small", epochs=30, micro_batch=128,
         model=Model(size="small"),
-        negatives=Negatives(hard=0.5, start=1, full=3),
-        optimizer=Optimizer(lr=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1),
+        negatives=Negatives(hard=0.5, start=10, full=15),
+        optimizer=Optimizer(lr=7e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.1),
         schedule=Schedule(warmup=0.05, floor=1e-6),
         evaluation=Evaluation(every="2 epochs", batch=100, metric="recall_1"),
         checkpoints=Checkpoints(every="5 epochs"),

@@ -18,6 +18,8 @@ from ...tokens import captions
 if TYPE_CHECKING:
     from . import ClipConfig
 
+_WORDS = "text.embedding.weight"
+
 
 def is_exported(source: Path) -> bool:
     return (source / "config.json").is_file()
@@ -52,7 +54,10 @@ def _of_folder(folder: Path) -> Trained:
 
 def load_into(model: nn.Module, folder: Path) -> None:
     """The weights to start from."""
-    tensors, own = huggingface_clip.read(folder).tensors, model.state_dict()
+    found = huggingface_clip.read(folder)
+    tensors, own = found.tensors, model.state_dict()
+    if found.tokenizer is not None and found.tokenizer.vocabulary == len(own[_WORDS]):
+        tensors[_WORDS] = tensors[_WORDS][: len(own[_WORDS])]  # some models have more, which no caption asks for
     if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
         raise ValueError(
             f"init: the weights of {folder} do not fit the model that is asked for; leave --model and --data.tokenizer"

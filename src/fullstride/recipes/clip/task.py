@@ -52,6 +52,7 @@ class ClipTask(Task):
             wrong=Wrong(wish.medium, wish.hard, wish.start, wish.full),
         )  # fmt: skip
         self.valid_data: Pairs = Pairs(valid, self.captions, **common)
+        self._check_wrong_captions()
         self.mined: dict[int, int] = {}  # a training pair, and the one whose caption the model took for its own
 
     # ---- the data ----------------------------------------------------------------------------------------------------
@@ -83,6 +84,13 @@ class ClipTask(Task):
             (source.caption(int(i), draw) for i in indices for draw in draws),
             "characters" if data.tokenizer == "characters" else "bpe", data.vocabulary,
         )  # fmt: skip
+
+    def _check_wrong_captions(self) -> None:
+        """Where all captions are the same there are none, which an evaluation or a later epoch would find out."""
+        wish, first = self.config.negatives, np.zeros(1, np.int64)
+        self.valid_data.wrong_texts(first, "easy")
+        if wish.medium or wish.hard:
+            self.train_data.wrong_texts(first, "easy")
 
     def train_batches(self, config: "Config", position: int, saved: dict[str, Any] | None) -> Batches:
         """With mined captions, if they are asked for."""
