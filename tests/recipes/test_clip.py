@@ -193,6 +193,13 @@ def test_chunks_train_as_the_whole_batch_does(tmp_path):
     assert chunks == pytest.approx(whole, rel=1e-4)
 
 
+def test_chunks_count_as_the_work_they_are():
+    """Encoders forward twice and backward once, which is worth two forwards: four thirds."""
+    whole, chunks = (tiny(model={"chunk": chunk}).task() for chunk in (None, 2))
+    ratio = chunks.flops(chunks.build_model()) / whole.flops(whole.build_model())
+    assert 1.2 < ratio < 1.4
+
+
 def test_a_dry_run_counts_memory_and_work():
     found = dry_run.estimate(tiny())
     assert "pairs" in dry_run.as_text(tiny(), found)

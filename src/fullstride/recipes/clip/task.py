@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_EXAMPLE = 8  # pairs, for the FLOPs of one
+_EXAMPLE = 8  # pairs or more, for the FLOPs of one
 _READ = 20_000  # captions that a tokenizer is made of, at most
 
 
@@ -39,6 +39,7 @@ class ClipTask(Task):
 
     def __init__(self, config: "ClipConfig") -> None:
         self.config, self.shape = config, config.model.shape()
+        self._skipped: list[str] = []  # of the data
         train, valid = self._sources()
         self.fingerprint = train.fingerprint
         self.captions = self._captions(train)
@@ -70,8 +71,7 @@ class ClipTask(Task):
         else:
             assert data.path is not None
             found = collection.load(Path(data.path), size, data.valid_share, seed)
-        for line in found[2].lines():
-            logger.warning("%s", line)
+        self._skipped = found[2].lines()
         return found[:2]
 
     def _captions(self, source: Source) -> Captions:
@@ -112,14 +112,18 @@ class ClipTask(Task):
             yield self.captions.batch(texts, data.context), images
 
     def example_batch(self) -> tuple[Any, int]:
-        """With all the wrong captions there will be."""
-        return self.largest_batch(_EXAMPLE), _EXAMPLE
+        """With all the wrong captions there will be, and in chunks if batches are: these are computed twice."""
+        size = min(self.config.micro_batch, max(_EXAMPLE, 2 * (self.config.model.chunk or 1)))
+        return self.largest_batch(size), size
 
     def largest_batch(self, size: int) -> tuple[Tensor, ...]:
         indices = np.arange(size) % len(self.train_data)
         return self.train_data.batch(indices, np.full_like(indices, math.ceil(self.config.negatives.full)))
 
     def describe(self) -> str:
+        """When a run has its log: what was left out of the data is told there, once."""
+        for line in self._skipped:
+            logger.warning("%s", line)
         load, preprocess = self.train_data.seconds()
         return (
             f"{len(self.train_data):,} pairs to train on, {len(self.valid_data):,} held out,"
