@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .data.pictures import reading
+from .data.pictures.found import printable
 from .data.pictures.pairs import Scaling
 from .models import clip
 from .tokens.captions import Captions
@@ -58,12 +59,13 @@ def index(trained: Trained, paths: Sequence[Path], progress: Callable[[int], Non
     vectors, kept, skipped = [], list[Path](), list[str]()
     for start in range(0, len(paths), _AT_A_TIME):
         pictures: list[NDArray[np.uint8]] = []
-        for path in paths[start : start + _AT_A_TIME]:
-            try:
-                pictures.append(reading.decode(path.read_bytes(), trained.image))
-                kept.append(path)
-            except (ValueError, OSError) as error:
-                skipped.append(f"{path}: {error}")
+        with reading.quiet():
+            for path in paths[start : start + _AT_A_TIME]:
+                try:
+                    pictures.append(reading.decode(path.read_bytes(), trained.image))
+                    kept.append(path)
+                except (ValueError, OSError) as error:
+                    skipped.append(printable(f"{path}: {error.strerror if isinstance(error, OSError) else error}"))
         if pictures:
             vectors.append(clip.encode_images(trained.model, trained.scaling(np.stack(pictures))))
         progress(min(start + _AT_A_TIME, len(paths)))
@@ -72,10 +74,14 @@ def index(trained: Trained, paths: Sequence[Path], progress: Callable[[int], Non
     return Index(kept, torch.cat(vectors), skipped)
 
 
-@torch.no_grad()
-def search(trained: Trained, pictures: Index, text: str, most: int) -> list[Found]:
+def check_text(text: str) -> None:
     if not text.strip():
         raise ValueError("expected words to look for, got an empty text")
+
+
+@torch.no_grad()
+def search(trained: Trained, pictures: Index, text: str, most: int) -> list[Found]:
+    check_text(text)
     wanted = clip.encode_texts(trained.model, trained.captions.batch([text], trained.context))[0]
     values, places = (pictures.vectors @ wanted).topk(min(most, len(pictures.paths)))
     pairs = zip(values.tolist(), places.tolist(), strict=True)

@@ -36,7 +36,7 @@ class Pause:
 
     where: Literal["loss", "score", "show"]
     number: int
-    recipe: Literal["mlp", "fastspeech2"] = "mlp"
+    recipe: Literal["mlp", "fastspeech2", "clip"] = "mlp"
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,8 @@ def _do(arguments: list[str], output: Path, pipe: Any, change: Pause | Poison | 
 
 
 def _pause(pause: Pause, pipe: Any) -> None:
-    place, kind = {"mlp": ("mlp_task", "MlpTask"), "fastspeech2": ("fastspeech2.task", "FastSpeech2Task")}[pause.recipe]
+    tasks = {"mlp": ("mlp_task", "MlpTask"), "fastspeech2": ("fastspeech2.task", "FastSpeech2Task")}
+    place, kind = (tasks | {"clip": ("clip.task", "ClipTask")})[pause.recipe]
     module = import_module(f"fullstride.recipes.{place}")
     original, calls = getattr(getattr(module, kind), pause.where), itertools.count()
 

@@ -43,9 +43,11 @@ def _search(options: argparse.Namespace) -> int:
         raise ValueError(f"--folder: expected a folder of pictures, got {options.folder}, which is none")
     if not options.no_page:
         check_page(options.to)
+        _check_can_draw()
     from .. import searching
     from ..machine import memory, threads
 
+    searching.check_text(options.text)
     paths = searching.pictures_in(options.folder)
     memory.tune()
     threads.set_threads(None)
@@ -62,10 +64,27 @@ def _search(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([{"path": str(one.path), "similarity": one.similarity} for one in found], indent=2))
         return 0
-    print("\n".join(f"{one.similarity:6.3f}  {one.path}" for one in found))
+    print("\n".join(f"{one.similarity:6.3f}  {_readable(str(one.path))}" for one in found))
     if not options.no_page:
         print(f"page: {options.to}")
     return 0
+
+
+def _check_can_draw() -> None:
+    """Before a folder is read for the page."""
+    from ..report import drawing
+
+    try:
+        drawing.require_matplotlib()
+    except ValueError:
+        raise ValueError(
+            "the page needs matplotlib: pip install 'fullstride[report]', or leave it by --no-page"
+        ) from None
+
+
+def _readable(name: str) -> str:
+    """Of a file; its bytes may be no text at all."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _load(source: Path, which: str | None) -> "Trained":
@@ -84,10 +103,11 @@ def _write_page(target: Path, text: str, found: "list[Found]", count: int) -> No
     from ..report import page
     from ..report.section import Gallery, Picture, Section
 
-    shown = [
-        Picture(reading.decode(one.path.read_bytes(), _THUMB), one.path.name, f"similarity {one.similarity:.3f}", True)
-        for one in found
-    ]
+    shown = []
+    with reading.quiet():
+        for one in found:
+            pixels = reading.decode(one.path.read_bytes(), _THUMB)
+            shown.append(Picture(pixels, _readable(one.path.name), f"similarity {one.similarity:.3f}", True))
     caption = f"The best {len(found)} of {count:,} pictures, best first."
     header = page.plain_header("Search", text, f"Pictures that fit these words, of {count:,}.")
     sections = [Section("Pictures", gallery=Gallery(caption, shown, is_wide=True))]

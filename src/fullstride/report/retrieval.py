@@ -49,7 +49,8 @@ def examples(found: Sequence[Example]) -> Section:
         note += "" if example.is_right else f"; right: {example.caption}"
         pictures.append(Picture(example.pixels, example.found, note, example.is_right))
     wrong = sum(not example.is_right for example in found)
-    caption = f"{wrong} held-out pictures with a wrong caption and {len(found) - wrong} with the right one."
+    shown = f"{wrong} held-out picture{'s' * (wrong != 1)}"
+    caption = f"{shown} with a wrong caption and {len(found) - wrong} with the right one."
     text = "The caption that fits best among those of the first held-out batch, in green where it is the picture's own."
     return Section("Found captions", text, gallery=Gallery(caption, pictures, is_wide=True))
 
