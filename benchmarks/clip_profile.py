@@ -28,18 +28,17 @@ OURS = "fullstride auto"
 _WARM_UP = 2  # steps
 # The first that matches the name of an operation. What torch calls a function's backward ends with Backward.
 _KINDS = {
-    "optimizer": r"Optimizer|_fused_adam|_foreach|aten::_fused|clip, between|optimizer, between|linalg_vector_norm",
     "attention": r"[aA]ttention|_flash_",
-    "contrastive loss": r"ContrastiveLoss|log_softmax|nll_loss|CrossEntropy|cross_entropy",
-    "patch embedding": r"convolution|Patches|conv2d",
-    "products": r"Linear|linear|mm$|addmm|matmul",
+    "contrastive loss": r"ContrastiveLoss|log_softmax|LogSoftmax|nll_loss|NllLoss|CrossEntropy|cross_entropy",
+    "patch embedding": r"[cC]onvolution|Patches|conv2d",
+    "products": r"Linear|linear|mm$|addmm|Addmm|matmul",
     "layer norms": r"[lL]ayer_?[nN]orm",
     "GELU": r"[gG]elu|BiasAct",
     "embeddings": r"[eE]mbedding|index",
-    "copies and sums": r"copy_|::(to$|_to_copy|add|sum|mul|div|cat|fill_|zero_|empty)|contiguous|clone|convert",
+    "copies and sums": r"copy_|::(to$|_to_copy|add|sum|mul|div|cat|fill_|zero_|empty)|contiguous|clone|[cC]onvert|(Add|Mul|Cat)Backward",
 }
-REST = "all else"
-KINDS = (*_KINDS, REST)
+OPTIMIZER, REST = "optimizer and clipping", "all else"
+KINDS = (*_KINDS, OPTIMIZER, REST)
 
 
 def kind_of(operation: str) -> str:
@@ -80,8 +79,9 @@ def _settings() -> dict[str, Any]:
 
 def _by_kind(profiled: dict[str, Any]) -> dict[str, float]:
     sums: defaultdict[str, float] = defaultdict(float)
-    for name, _, share in profiled["ops"]:
-        sums[kind_of(name)] += share * profiled["milliseconds"]
+    for phase, name, share in profiled["by_phase"]:
+        kind = kind_of(name) if phase in ("forward", "backward") else OPTIMIZER
+        sums[kind] += share * profiled["milliseconds"]
     return {kind: sums[kind] for kind in KINDS}
 
 

@@ -11,7 +11,8 @@ model stands, then answers each line it reads with a line:
                           "frozen": [[step, the layers that are frozen after it], ...] where these changed}
     {"evaluate": 1}   -> {"loss": the mean over the held-out data of the recipe's folder, "count": of its targets}
     {"save": path}    -> {"saved": path}, the weights in fp32 as safetensors
-    {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...]}
+    {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...],
+                          "by_phase": [[phase, name of an operation, share], ...]}
 
 An error is a line {"error": text} and the end of the process.
 """
@@ -24,6 +25,7 @@ import re
 import resource
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -158,6 +160,7 @@ class Training:
             "milliseconds": whole / steps / 1e3,
             "phases": [[name, microseconds / whole] for name, microseconds in phases.items()],
             "ops": [[_op_name(e.key), e.count / steps, e.self_cpu_time_total / whole] for e in ops],
+            "by_phase": [[*names, time / whole] for names, time in _by_phase(profiler.events()).items()],
         }
 
     def facts(self) -> dict[str, Any]:
@@ -173,6 +176,18 @@ class Training:
             "environment": {name: value for name, value in os.environ.items() if _TELLING.match(name)},
             "fullstride_loaded": "fullstride" in sys.modules,
         }
+
+
+def _by_phase(events: Any) -> dict[tuple[str, str], float]:
+    """Microseconds of each operation in each part of the script, without those inside it."""
+    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for event in events:
+        around = event
+        while around is not None and not around.key.startswith(_PHASE):
+            around = around.cpu_parent
+        if around is not None:
+            sums[around.key.removeprefix(_PHASE), _op_name(event.key)] += event.self_cpu_time_total
+    return sums
 
 
 def _op_name(key: str) -> str:
