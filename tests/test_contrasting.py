@@ -254,6 +254,9 @@ def test_memory_is_that_of_a_chunk():
     [
         ({"chunk": 0}, "expected chunk to be a whole number above 0, got 0"),
         ({"chunk": 2.5}, "expected chunk to be a whole number above 0, got 2.5"),
+        ({"scale": "2"}, "expected scale to be a number or a tensor of one number, got '2'"),
+        ({"scale": None}, "expected scale to be a number or a tensor of one number, got None"),
+        ({"scale": torch.ones(2)}, r"expected scale to be .* a tensor of one number, got torch.float32 \(2,\)"),
         ({"texts": TEXTS[:5]}, "got 37 images and 5 texts; the first texts belong to the images"),
         ({"images": IMAGES[:0]}, "expected one image or more and a text for each, got 0 images"),
         ({"images": (IMAGES, IMAGES[:3])}, r"of one length in images, got 37 in images\[0\], 3 in images\[1\]"),

@@ -11,6 +11,7 @@ Statistics of a batch, as BatchNorm has them, are those of a chunk, and running 
 """
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, TypeAlias
 
 import torch
@@ -42,6 +43,7 @@ def contrastive(
     """
     if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
         raise ValueError(f"contrastive: expected chunk to be a whole number above 0, got {chunk!r}")
+    _check_scale(scale)
     num_images, num_texts = _length("images", images), _length("texts", texts)
     if not 1 <= num_images <= num_texts:
         raise ValueError(
@@ -59,6 +61,15 @@ def contrastive(
         image, text = F.normalize(image, dim=-1), F.normalize(text, dim=-1)
     scale = scale if isinstance(scale, Tensor) else image.new_tensor(scale)
     return contrastive_loss(image, text, scale.squeeze())
+
+
+def _check_scale(scale: Any) -> None:
+    if isinstance(scale, Tensor):
+        is_one, got = scale.numel() == 1 and not scale.is_complex(), f"{scale.dtype} {tuple(scale.shape)}"
+    else:
+        is_one, got = isinstance(scale, Real) and not isinstance(scale, bool), repr(scale)
+    if not is_one:
+        raise ValueError(f"contrastive: expected scale to be a number or a tensor of one number, got {got}")
 
 
 def _encode(name: str, encode: Encoder, inputs: Inputs, length: int, chunk: int) -> Tensor:

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from .data.pictures import reading
-from .data.pictures.found import printable
+from .data.pictures.found import PICTURES, printable
 from .data.pictures.pairs import Scaling
 from .models import clip
 from .tokens.captions import Captions
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 _AT_A_TIME = 32  # pictures
 
 
@@ -47,9 +46,9 @@ class Found:
 
 def pictures_in(folder: Path) -> list[Path]:
     """By name, those in folders inside of it, too."""
-    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in PICTURES and path.is_file())
     if not found:
-        raise ValueError(f"{folder}: expected pictures ({', '.join(ENDINGS)}), got none")
+        raise ValueError(f"{folder}: expected pictures ({', '.join(PICTURES)}), got none")
     return found
 
 

@@ -115,6 +115,9 @@ def test_the_temperature_starts_at_007_and_is_never_below_001(model):
     with torch.no_grad():
         model.log_scale.fill_(math.log(5000.0))
     assert model.scale.item() == pytest.approx(100.0)
+    clip.loss(model, (tokens_of(2, 3), images_of(2))).backward()
+    assert model.log_scale.grad != 0  # or it would stay there for good
+    assert model.log_scale.item() == pytest.approx(math.log(100.0))
 
 
 def test_quick_gelu_is_another_model_than_gelu():

@@ -83,11 +83,38 @@ def test_pieces_of_bpe_are_as_many_as_the_captions_are_good_for():
     assert len(task.captions.encode(caption, 77)) < 77
 
 
-def test_evaluations_read_a_wrong_caption_of_each_kind():
+def test_evaluations_read_a_wrong_caption_of_each_kind_among_as_many_candidates_each_time():
     task = tiny().task()
     batches = list(task.valid_batches(4))
-    assert [len(images) for _, images in batches] == [4, 4, 2]
-    assert [len(tokens) for tokens, _ in batches] == [16, 16, 8]
+    assert [len(images) for _, images, _ in batches] == [4, 4, 4]
+    assert [len(tokens) for tokens, _, _ in batches] == [16, 16, 16]
+    assert [int(first) for _, _, first in batches] == [0, 0, 2]
+    assert torch.equal(batches[2][1][:2], batches[1][1][2:])
+    assert [len(images) for _, images, _ in task.valid_batches(100)] == [10]
+
+
+def test_what_was_scored_before_is_a_candidate_and_does_not_count_again():
+    task = tiny().task()
+    model = task.build_model().eval()
+    tokens, images, first = list(task.valid_batches(4))[-1]
+    with torch.no_grad():
+        whole, part = (retrieval.score(model, tokens, images, start) for start in (0, int(first)))
+    assert (whole["count"], part["count"]) == (4, 2)
+    assert part["loss"] < whole["loss"]
+
+
+def test_a_batch_larger_than_the_data_is_refused_before_a_folder_is_made(tmp_path):
+    line = r"micro_batch: expected at most the 24 pairs there are to train on, got 25"
+    with pytest.raises(ValueError, match=line):
+        Trainer(tiny(micro_batch=25), tmp_path / "run").fit()
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_largest_batch_has_all_the_wrong_captions_there_will_be():
+    config = tiny(negatives={"hard": 0.5, "medium": 0.3, "mined": 1.0, "start": 7, "full": 2})
+    tokens, images = config.task().largest_batch(6)
+    assert len(images) == 6
+    assert len(tokens) == 6 + 2 + 3 + 6
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------
@@ -139,10 +166,17 @@ def test_accuracies_are_against_the_wrong_caption_of_their_kind():
 def test_the_loss_of_an_evaluation_is_that_of_the_model_without_wrong_captions():
     task = tiny().task()
     model = task.build_model().eval()
-    tokens, images = next(iter(task.valid_batches(5)))
+    tokens, images, first = next(iter(task.valid_batches(5)))
     with torch.no_grad():
         expected = clip.loss(model, (tokens[:5], images)).item()
-        assert task.score(model, (tokens, images))["loss"] == pytest.approx(5 * expected, rel=1e-5)
+        assert task.score(model, (tokens, images, first))["loss"] == pytest.approx(5 * expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, float("nan")])
+def test_a_model_that_says_the_same_of_everything_finds_nothing(value):
+    """Or one whose numbers left the range would be the best for good."""
+    found = score(torch.full((12, 3), value), torch.full((48, 3), value))
+    assert all(found[name] == 0 for name in FIGURES)
 
 
 def test_the_table_says_what_guessing_would_reach():
@@ -195,9 +229,11 @@ def test_chunks_train_as_the_whole_batch_does(tmp_path):
 
 def test_chunks_count_as_the_work_they_are():
     """Encoders forward twice and backward once, which is worth two forwards: four thirds."""
-    whole, chunks = (tiny(model={"chunk": chunk}).task() for chunk in (None, 2))
-    ratio = chunks.flops(chunks.build_model()) / whole.flops(whole.build_model())
-    assert 1.2 < ratio < 1.4
+    found = []
+    for chunk in (None, 2):
+        task = tiny(model={"chunk": chunk}).task()
+        found.append(task.flops(task.build_model()) or 0.0)
+    assert 1.2 < found[1] / found[0] < 1.4
 
 
 def test_a_dry_run_counts_memory_and_work():
@@ -225,13 +261,27 @@ def mined(**changes):
 def test_mining_finds_captions_that_fit_better_than_the_own():
     images = torch.eye(4)
     texts = torch.eye(4)[[1, 0, 2, 3]]
-    found = mining._mistakes(images, texts, np.array([10, 11, 12, 13]), ["a", "b", "c", "d"])
-    assert found == {10: 11, 11: 10}
+    assert mining.mistakes(images, texts, [10, 11, 12, 13], Scenes(20, 16)) == {10: 11, 11: 10}
 
 
-def test_the_same_words_elsewhere_are_no_mistake():
-    images, texts = torch.eye(2), torch.eye(2)[[1, 0]]
-    assert mining._mistakes(images, texts, np.array([3, 4]), ["a", "a"]) == {}
+def test_another_caption_of_the_same_picture_is_no_mistake():
+    class TwoCaptions(Scenes):
+        def is_own(self, index, caption):
+            return {index, 4 - index} >= {i for i in range(5) if self.caption(i) == caption}
+
+    images = torch.eye(3)
+    texts = torch.tensor([[0.0, 0.1, 0.0], [0.0, 0.5, 0.0], [1.0, 0.9, 0.0]])  # of pairs 0, 1 and 4
+    found = mining.mistakes(images, texts, [0, 1, 4], TwoCaptions(5, 16))
+    assert found == {0: 1, 1: 4, 4: 1}
+
+
+def test_mined_captions_follow_the_schedule():
+    config = mined().replace(negatives={"start": 5, "full": 8})
+    task = config.task()
+    batches = task.train_batches(task.config, 0, {"mined": [[i, (i + 1) % 24] for i in range(24)]})
+    assert len(batches.next()[0]) == 6
+    late = task.train_batches(task.config, 24 // 6 * 9, {"mined": [[i, (i + 1) % 24] for i in range(24)]})
+    assert len(late.next()[0]) == 12
 
 
 def test_mined_captions_join_the_batches_of_their_pictures(tmp_path):

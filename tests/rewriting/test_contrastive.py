@@ -38,9 +38,45 @@ class Normalising(ClipLoss):
         return super().forward(F.normalize(image_features), F.normalize(text_features), logit_scale, output_dict)
 
 
+class TwoProducts(ClipLoss):
+    """The same to rounding."""
+
+    def forward(self, image_features, text_features, logit_scale):
+        labels = torch.arange(len(image_features))
+        by_image = (image_features @ text_features.T * logit_scale).log_softmax(1)[labels, labels]
+        by_text = (text_features @ image_features.T * logit_scale).log_softmax(1)[labels, labels]
+        return -(by_image.mean() + by_text.mean()) / 2
+
+
 class InEval(ClipLoss):
     def forward(self, image_features, text_features, logit_scale, output_dict=False):
         return super().forward(image_features, text_features, logit_scale) * (1 if self.training else 2)
+
+
+class ClipLossOf(ClipLoss):
+    """what: differs from the formula only in batches as they are in use."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def forward(self, image_features, text_features, logit_scale):
+        logits = logit_scale * image_features @ text_features.T
+        labels, is_other = torch.arange(len(logits)), ~torch.eye(len(logits), dtype=torch.bool)
+        rows = {
+            "texts": text_features, "pictures": image_features, "pairs": torch.cat([image_features, text_features], 1)
+        }[self.what.split()[-1]]  # fmt: skip
+        if self.what.startswith("no equal"):
+            logits = logits.masked_fill((rows[:, None] == rows).all(-1) & is_other, float("-inf"))
+        elif self.what.startswith("no similar"):
+            cosine = F.normalize(rows, dim=-1) @ F.normalize(rows, dim=-1).T
+            logits = logits.masked_fill((cosine > 0.95) & is_other, float("-inf"))
+        elif self.what.startswith("no close"):
+            logits = logits.masked_fill((torch.cdist(rows, rows) < 0.01) & is_other, float("-inf"))
+        losses = [F.cross_entropy(x, labels, reduction="none") for x in (logits, logits.T)]
+        if self.what.startswith("hardest"):
+            losses = [x.topk(min(64, len(x))).values for x in losses]
+        return (losses[0].mean() + losses[1].mean()) / 2
 
 
 class ContrastiveWithWeight(clip.ContrastiveLoss):
@@ -66,10 +102,23 @@ def pair(module):
     return module, twin[0], outcomes
 
 
-KNOWN = {"ours": clip.ContrastiveLoss, "open_clip's": ClipLoss}
+KNOWN = {
+    "ours": clip.ContrastiveLoss,
+    "open_clip's": ClipLoss,
+    "written otherwise": lambda: ClipLossOf("all texts"),
+    "two products": lambda: type("ClipLossOfTwoProducts", (TwoProducts,), {})(),
+}
 OTHER = {
     "smoothed": lambda: ClipLoss(smoothing=0.1),
     "limited": lambda: ClipLoss(limit=100.0),
+    "limited later": lambda: ClipLoss(limit=1000.0),
+    "without equal texts": lambda: ClipLossOf("no equal texts"),
+    "without equal pictures": lambda: ClipLossOf("no equal pictures"),
+    "without equal pairs": lambda: ClipLossOf("no equal pairs"),
+    "without similar texts": lambda: ClipLossOf("no similar texts"),
+    "without close texts": lambda: ClipLossOf("no close texts"),
+    "without close pictures": lambda: ClipLossOf("no close pictures"),
+    "of the hardest": lambda: ClipLossOf("hardest texts"),
     "not halved": lambda: ClipLoss(share=1.0),
     "normalising": lambda: type("NormalisingClipLoss", (Normalising,), {})(),
     "another in eval": lambda: type("CLIPLossInEval", (InEval,), {})(),

@@ -1,6 +1,7 @@
 """Patch embeddings in a prepared model: CLIP of transformers and a ViT as in timm, trained as without prepare()."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -131,6 +132,11 @@ def test_code_around_a_patch_embedding_goes_on_as_it_is(make, without):
     assert (type(model.proj) is Conv2d) == (without != ["class_swap"])
 
 
+def test_inside_of_a_model_the_words_are_a_view():
+    model, _ = fullstride.prepare(PatchEmbed(), precision="fp32")
+    assert model(IMAGES).is_contiguous()  # of a dense result, transposing it would not be
+
+
 def test_pictures_with_channels_last_are_computed_as_any():
     compare(PatchEmbed, images=IMAGES.contiguous(memory_format=torch.channels_last))
 
@@ -139,9 +145,11 @@ def test_a_picture_without_a_batch_is_computed_as_any():
     compare(lambda: nn.Sequential(nn.Conv2d(3, 128, 16, stride=16)), images=IMAGES.reshape(3, 128, 192))
 
 
-def test_outside_of_a_model_the_result_is_dense():
+@pytest.mark.parametrize("mode", [nullcontext(), torch.device("cpu")], ids=["alone", "under another mode"])
+def test_outside_of_a_model_the_result_is_dense(mode):
     model, _ = fullstride.prepare(PatchEmbed(), precision="fp32")
-    y = model.proj(IMAGES)
+    with mode:
+        y = model.proj(IMAGES)
     assert y.is_contiguous()
     torch.testing.assert_close(y, F.conv2d(IMAGES, model.proj.weight, model.proj.bias, 16), rtol=1e-4, atol=1e-5)
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def _search(options: argparse.Namespace) -> int:
     threads.set_threads(None)
     with warnings_alone():
         trained = _load(options.source, options.checkpoint)
-    pictures = searching.index(trained, paths)
+    pictures = searching.index(trained, paths, _counter(len(paths)))
     for line in pictures.skipped[:_SHOWN]:
         print(f"fullstride: skipped {line}", file=sys.stderr)
     if len(pictures.skipped) > _SHOWN:
@@ -68,6 +69,18 @@ def _search(options: argparse.Namespace) -> int:
     if not options.no_page:
         print(f"page: {options.to}")
     return 0
+
+
+def _counter(total: int) -> Callable[[int], None]:
+    """On a terminal: how many pictures are done, in a line that is gone in the end."""
+    if not sys.stderr.isatty():
+        return lambda done: None
+
+    def show(done: int) -> None:
+        line = f"{done:,} of {total:,} pictures"
+        print(f"\r{line if done < total else ' ' * len(line)}\r", end="", file=sys.stderr, flush=True)
+
+    return show
 
 
 def _check_can_draw() -> None:

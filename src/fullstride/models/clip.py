@@ -162,16 +162,17 @@ class CLIP(nn.Module):
 
     def forward(self, tokens: Tensor, images: Tensor) -> Tensor:
         """tokens (N, T), images (B, 3, H, W) -> the loss."""
+        self.log_scale.data.clamp_(max=math.log(MOST_SCALE))  # where a step left it above, it has no gradient
         image = F.normalize(self._encode(self.vision, images), dim=-1)
         text = F.normalize(self._encode(self.text, tokens), dim=-1)
         return self.loss(image, text, self.scale)
 
     def _encode(self, encoder: nn.Module, inputs: Tensor) -> Tensor:
-        if self.chunk is None or len(inputs) <= self.chunk or not torch.is_grad_enabled():
-            found: Tensor = encoder(inputs)
-            return found
-        parts = inputs.split(self.chunk)
-        return torch.cat([checkpoint(encoder, part, use_reentrant=False) for part in parts])
+        parts = inputs.split(self.chunk or max(1, len(inputs)))
+        if len(parts) > 1 and torch.is_grad_enabled():
+            return torch.cat([checkpoint(encoder, part, use_reentrant=False) for part in parts])
+        found = [encoder(part) for part in parts]
+        return torch.cat(found) if len(found) > 1 else found[0]
 
 
 def build(**arguments: Any) -> CLIP:

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.overrides import _get_current_function_mode_stack
 
 from ..ops.patches import has_inner_channels, patches, patches_reference, pays, pays_for
 
@@ -11,9 +12,13 @@ class Conv2d(torch.nn.Conv2d):
         if not pays(input, self.weight):
             return patches_reference(input, self.weight, self.bias)
         y = patches(input, self.weight, self.bias)
-        # With innermost channels y.view() may fail, and outside of a prepared forward no mode is there to answer it.
-        is_free = torch._C._len_torch_function_stack() > 0 or has_inner_channels(input)
-        return y if is_free else y.contiguous()
+        # With innermost channels y.view() may fail, and outside of a prepared forward nobody is there to answer it.
+        return y if has_inner_channels(input) or _views_are_answered() else y.contiguous()
+
+
+def _views_are_answered() -> bool:
+    """By rewriting/function_mode.py, which says so of itself; torch.device("cpu") and others are modes, too."""
+    return any(getattr(mode, "answers_views", False) for mode in _get_current_function_mode_stack())
 
 
 def why_not(module: torch.nn.Conv2d) -> str | None:

@@ -30,6 +30,8 @@ from ..ops._tensors import KERNEL_DTYPES
 class FastFunctions(TorchFunctionMode):
     """caught: counts the calls that were answered, by name."""
 
+    answers_views = True  # nn/conv2d.py asks for that
+
     def __init__(self, caught: dict[str, int] | None = None) -> None:
         super().__init__()
         self._caught = {} if caught is None else caught
@@ -70,10 +72,9 @@ def conv1d(
 ) -> Any:
     if not _plain(input, weight, bias) or not conv1d_op.pays(input, weight):
         return NotImplemented
-    stride, padding, dilation = (x[0] if isinstance(x, (tuple, list)) else x for x in (stride, padding, dilation))
-    if stride != 1 or dilation != 1 or groups != 1:
+    if not _steps_by((1,), stride, dilation, groups):
         return NotImplemented
-    return conv1d_op.conv1d(input, weight, bias, padding)
+    return conv1d_op.conv1d(input, weight, bias, padding if isinstance(padding, str) else _each(padding, 1)[0])
 
 
 def conv2d(
@@ -87,17 +88,22 @@ def conv2d(
 ) -> Any:
     if not _plain(input, weight, bias) or not patches_op.pays(input, weight):
         return NotImplemented
-    if groups != 1 or _pair(stride) != tuple(weight.shape[2:]) or _pair(dilation) != (1, 1):
+    if not _steps_by(tuple(weight.shape[2:]), stride, dilation, groups):
         return NotImplemented
-    if padding != "valid" and (isinstance(padding, str) or _pair(padding) != (0, 0)):
+    if padding != "valid" and (isinstance(padding, str) or _each(padding, 2) != (0, 0)):
         return NotImplemented
     return patches_op.patches(input, weight, bias)
 
 
-def _pair(value: Any) -> tuple[Any, ...]:
-    """What torch makes of one number for two dimensions."""
+def _steps_by(steps: tuple[int, ...], stride: Any, dilation: Any, groups: int) -> bool:
+    """A convolution of one group without gaps, whose stride is `steps`, a number a dimension."""
+    return groups == 1 and _each(stride, len(steps)) == steps and _each(dilation, len(steps)) == (1,) * len(steps)
+
+
+def _each(value: Any, dimensions: int) -> tuple[Any, ...]:
+    """What torch makes of one number for all dimensions."""
     values = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    return values * 2 if len(values) == 1 else values
+    return values * dimensions if len(values) == 1 else values
 
 
 def view(input: Tensor, *shape: Any, size: Any = None, dtype: Any = None) -> Any:

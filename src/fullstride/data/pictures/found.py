@@ -1,6 +1,7 @@
 """What is found in folders and tar files: pictures by their places, captions, and what cannot be used and why."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +9,8 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 _TRAIN = ("train", "training")
 _VALID = ("valid", "val", "validation", "test", "dev")
 _SHOWN = 3  # lines of a reason
+
+UNREAD = "file cannot be read"
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,21 @@ def split_in(value: object, where: str, skipped: Skipped) -> str | None:
 def folder_split(name: str) -> str | None:
     """By the first folder of a path."""
     folder, separator, _ = name.partition("/")
-    if not separator:
-        return None
-    return "train" if folder.lower() in _TRAIN else "valid" if folder.lower() in _VALID else None
+    return _split(folder) if separator else None
+
+
+def tar_split(name: str) -> str | None:
+    """By the first folder of a tar file's path, else by how its own name starts: train-000.tar, val_001.tar."""
+    return folder_split(name) or _split(re.split("[-_.]", name.rpartition("/")[2])[0])
+
+
+def _split(word: str) -> str | None:
+    return "train" if word.lower() in _TRAIN else "valid" if word.lower() in _VALID else None
+
+
+def said_by(error: Exception) -> str:
+    """Without the path, which names are shorter than."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def label_in(value: object) -> str | None:

@@ -34,7 +34,10 @@ class Unusable(ValueError):
 
 
 def decode(content: bytes, size: int) -> NDArray[np.uint8]:
-    """Unusable if it cannot be. Threads may do so at the same time; one of all calls quiet() around it."""
+    """Unusable if it cannot be. Threads may do so at the same time; one of all calls quiet() around it.
+
+    MemoryError is none of the picture's faults: it passes.
+    """
     pillow = image_module()
     try:
         image = pillow.open(io.BytesIO(content), formats=_FORMATS)
@@ -43,7 +46,7 @@ def decode(content: bytes, size: int) -> NDArray[np.uint8]:
             image.verify()
             image = pillow.open(io.BytesIO(content), formats=_FORMATS)
         return _square(image, size)
-    except Unusable:
+    except (Unusable, MemoryError):
         raise
     except pillow.DecompressionBombError:
         raise Unusable(TOO_LARGE, f"expected at most {MOST_PIXELS:,} pixels, got far more") from None
@@ -66,6 +69,14 @@ def image_module() -> ModuleType:
     except ModuleNotFoundError:
         raise ValueError("pillow is not installed; get it with: pip install 'fullstride[clip]'") from None
     return Image
+
+
+def version() -> str:
+    """Of Pillow: another one may decode otherwise."""
+    image_module()  # or says that it is missing
+    import PIL
+
+    return PIL.__version__
 
 
 def _check(image: "Image") -> None:
@@ -115,5 +126,7 @@ def _turn(image: "Image") -> "Transpose | None":
     }  # fmt: skip
     try:
         return turns.get(image.getexif().get(_ORIENTATION, 1))
+    except MemoryError:
+        raise
     except Exception:  # damaged notes: the picture itself may be whole
         return None

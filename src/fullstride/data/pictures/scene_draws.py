@@ -5,9 +5,6 @@ from typing import TypeVar
 
 from .. import _random
 
-_BLOCK = 64  # drawn at once: most scenes and captions take fewer
-_MASK64 = 0xFFFFFFFFFFFFFFFF  # of counters: a hash may be one
-
 T = TypeVar("T")
 
 

@@ -69,6 +69,10 @@ class Scenes:
             return _phrase(draws, scene_mistakes.medium(draws, plan.scene), full)
         return _hard(draws, plan, full)
 
+    def is_own(self, index: int, caption: str) -> bool:
+        """By the words of draw 0: no two scenes have the same."""
+        return caption == self.caption(index)
+
     def classes(self) -> Sequence[Classes]:
         """The same for all splits of a seed; their pictures are in none of them."""
         pairs = [(colour, shape) for colour in COLOURS for shape in SHAPES]

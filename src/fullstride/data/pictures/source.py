@@ -47,6 +47,10 @@ class Source(Protocol):
         """
         ...
 
+    def is_own(self, index: int, caption: str) -> bool:
+        """Whether it is the caption of this picture, or one of them."""
+        ...
+
     def classes(self) -> Sequence[Classes]:
         """For classification without training; none where nothing is known of the pictures but captions."""
         ...

@@ -1,4 +1,4 @@
-"""Tables of pictures and captions: CSV with or without a header, and a JSON object a line."""
+"""Tables of pictures and captions: CSV and TSV with or without a header, and a JSON object a line."""
 
 import csv
 import io
@@ -10,7 +10,7 @@ from typing import Any
 
 from .found import PICTURES, Skipped
 
-SUFFIXES = (".csv", ".jsonl")
+SUFFIXES = (".csv", ".tsv", ".jsonl")
 FILE = ("file", "file_name", "image", "filename", "path")
 CAPTION = ("caption", "text", "title")
 LABEL = ("label", "class")
@@ -48,6 +48,7 @@ def _row(values: dict[str, Any], where: str, skipped: Skipped) -> Row | None:
 
 
 def _json_rows(path: Path, name: str, skipped: Skipped) -> Iterator[Row]:
+    is_first = True
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             where = f"{name} line {number}"
@@ -63,14 +64,20 @@ def _json_rows(path: Path, name: str, skipped: Skipped) -> Iterator[Row]:
             if not isinstance(values, dict):
                 skipped.add(_BROKEN, f"{where}: expected a JSON object, got {line[:40].decode(errors='replace')!r}")
                 continue
-            row = _row({key.lower(): value for key, value in values.items()}, where, skipped)
+            values = {key.lower(): value for key, value in values.items()}
+            if is_first and not (any(key in values for key in FILE) and any(key in values for key in CAPTION)):
+                raise ValueError(
+                    f"{where}: expected an object with {_any(FILE)} and {_any(CAPTION)}, got {_shown(line.decode())}"
+                )
+            is_first = False
+            row = _row(values, where, skipped)
             if row is not None:
                 yield row
 
 
 def _csv_rows(path: Path, name: str, skipped: Skipped) -> Iterator[Row]:
     text = path.read_bytes().decode("utf-8-sig", "surrogateescape")  # what is not UTF-8 is found in its row
-    delimiter, columns, has_header = _form(text, name)
+    delimiter, columns, has_header = _form(text, name, is_tsv=path.suffix.lower() == ".tsv")
     reader = _reader(text, delimiter)
     if has_header:
         next(reader)
@@ -101,10 +108,10 @@ def _reader(text: str, delimiter: str) -> Any:
     return csv.reader(lines, delimiter=delimiter, strict=True)
 
 
-def _form(text: str, name: str) -> tuple[str, list[str], bool]:
+def _form(text: str, name: str, is_tsv: bool) -> tuple[str, list[str], bool]:
     """(delimiter, names of the columns, whether the first line has them)."""
     first = text.lstrip().partition("\n")[0]
-    for delimiter in (",", "\t", "|", ";"):
+    for delimiter in ("\t",) if is_tsv else (",", "\t", "|", ";"):
         try:
             cells: list[str] = next(_reader(first, delimiter), [])
         except csv.Error:
@@ -117,8 +124,12 @@ def _form(text: str, name: str) -> tuple[str, list[str], bool]:
             return delimiter, [FILE[0] if yes else CAPTION[0] for yes in is_file], False
     raise ValueError(
         f"{name}: expected a header with {_any(FILE)} and {_any(CAPTION)}, or two columns, a picture and a caption, "
-        f"got {first[:60].encode('utf-8', 'backslashreplace').decode()!r}"
+        f"got {_shown(first)}"
     )
+
+
+def _shown(line: str) -> str:
+    return repr(line.strip()[:60].encode("utf-8", "backslashreplace").decode())
 
 
 def _any(names: tuple[str, ...]) -> str:

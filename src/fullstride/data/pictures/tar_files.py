@@ -1,22 +1,23 @@
 """Tar files in the form of webdataset: KEY.jpg (or another picture) with KEY.txt, or KEY.json with caption or text.
 
-KEY goes up to the first dot of the name. A tar file that was cut short is used as far as it is whole.
+KEY goes up to the first dot of the name, so that v1.png is one and v1.0.png is none. A tar file that was cut short is used as far as it is whole.
 """
 
 import json
-import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .found import PICTURES, Pair, Place, Skipped, captions_in, folder_split, label_in, split_in
+from .found import PICTURES, Pair, Place, Skipped, captions_in, label_in, said_by, split_in, tar_split
 from .tables import CAPTION, LABEL, first_of
 
 _BLOCK = 512  # bytes
 _LONGEST = 1 << 20  # bytes of a text
 _CUT = "tar file is cut short or damaged"
+_BROKEN = "tar file cannot be read"
+_KNOWN = (*PICTURES, ".txt", ".json")
 
 
 @dataclass
@@ -31,12 +32,15 @@ def pairs(path: Path, name: str, skipped: Skipped, label: tuple[str, ...] = LABE
     for member, place in _members(path, name, skipped):
         folder, _, file = member.rpartition("/")
         stem, _, suffix = file.partition(".")
-        if not stem or f".{suffix.lower()}" not in (*PICTURES, ".txt", ".json"):
+        if not stem or not f".{suffix.lower()}".endswith(_KNOWN):
+            continue
+        if "." in suffix:
+            skipped.add("name has more than one dot", f"{name}: {member}")
             continue
         sample = samples.setdefault(f"{folder}/{stem}" if folder else stem, _Sample())
         if not _put(sample, suffix.lower(), place):
             skipped.add("name occurs twice", f"{name}: {member}")
-    found = (_pair(f"{name}/{key}", sample, skipped, label) for key, sample in samples.items())
+    found = (_pair(name, key, sample, skipped, label) for key, sample in samples.items())
     return [pair for pair in found if pair is not None]
 
 
@@ -48,7 +52,8 @@ def _put(sample: _Sample, suffix: str, place: Place) -> bool:
     return sample.texts.setdefault(suffix, place) is place
 
 
-def _pair(name: str, sample: _Sample, skipped: Skipped, label: tuple[str, ...]) -> Pair | None:
+def _pair(tar: str, key: str, sample: _Sample, skipped: Skipped, label: tuple[str, ...]) -> Pair | None:
+    name = f"{tar}/{key}"
     if sample.picture is None:
         skipped.add("caption without a picture", name)
         return None
@@ -66,13 +71,13 @@ def _pair(name: str, sample: _Sample, skipped: Skipped, label: tuple[str, ...]) 
     except UnicodeDecodeError:
         skipped.add("caption is not UTF-8", name)
         return None
-    except _Unreadable as error:
-        skipped.add("caption cannot be read", f"{name}: {error}")
+    except (_Unreadable, OSError) as error:
+        skipped.add("caption cannot be read", f"{name}: {said_by(error)}")
         return None
     except ValueError:  # a split that nobody knows: counted
         return None
     captions = captions_in(caption, name, skipped)
-    split = split or folder_split(name)
+    split = split or tar_split(tar)
     return Pair(name, sample.picture, tuple(captions), split, label_in(first_of(values, label))) if captions else None
 
 
@@ -99,11 +104,11 @@ def _json(place: Place) -> dict[str, Any]:
 
 def _members(path: Path, name: str, skipped: Skipped) -> Iterator[tuple[str, Place]]:
     """The files that are whole."""
-    whole = Place.whole(path)
     try:
+        whole = Place.whole(path)
         archive = tarfile.open(path, "r:")  # noqa: SIM115, closed below
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
-        skipped.add("tar file cannot be read", f"{name}: {error}")
+        skipped.add(_BROKEN, f"{name}: {said_by(error)}")
         return
     with archive:
         while True:
@@ -119,9 +124,14 @@ def _members(path: Path, name: str, skipped: Skipped) -> Iterator[tuple[str, Pla
                     return
                 yield member.name.removeprefix("./"), Place(path, member.offset_data, member.size, whole.changed)
         at = archive.offset  # tarfile stops without a word at what is no header
-    if Place(path, at, min(_BLOCK, max(whole.size - at, 0)), 0).read() != bytes(_BLOCK):
+    try:
+        is_end = Place(path, at, min(_BLOCK, max(whole.size - at, 0)), 0).read() == bytes(_BLOCK)
+    except OSError as error:
+        skipped.add(_BROKEN, f"{name}: {said_by(error)}")
+        return
+    if not is_end:
         skipped.add(_CUT, f"{name}: expected a file or the end mark at byte {at:,} of {whole.size:,}")
 
 
 def is_tar(path: Path) -> bool:
-    return path.suffix.lower() == ".tar" and os.path.isfile(path)
+    return path.suffix.lower() == ".tar"

@@ -132,7 +132,7 @@ class Negatives:
     start: float = 0.0
     """Epochs before the first."""
     full: float = 0.0
-    """Epochs after which the shares are whole; they rise from start to here."""
+    """Epochs after which the shares are whole; they rise from start to here, or are whole at once if it is earlier."""
 
     def __post_init__(self) -> None:
         for name in ("medium", "hard", "mined"):

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from ...data import _random
 from ...data.loader import Batches
 from ...data.order import permutation, seed_of
+from ...data.pictures.pairs import Wrong
+from ...data.pictures.source import Source
 from ...models import clip
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _STREAM = 29  # of the seed
 _BATCH = 50  # pairs that are encoded at a time
+_LOOKED_AT = 5  # captions of each picture, the best ones: some may be right
 
 
 @torch.no_grad()
@@ -43,19 +46,19 @@ def mine(task: "ClipTask", model: nn.Module, step: int, between: Callable[[], No
             between()
     finally:
         model.train(was_training)
-    return _mistakes(torch.cat(images), torch.cat(texts), pool, [data.source.caption(int(i)) for i in pool])
+    return mistakes(torch.cat(images), torch.cat(texts), pool.tolist(), data.source)
 
 
-def _mistakes(images: Tensor, texts: Tensor, pool: Any, words: list[str]) -> dict[int, int]:
-    """The same words elsewhere are no mistake."""
-    numbers = {text: i for i, text in enumerate(words)}
-    same = torch.tensor([numbers[text] for text in words])
-    scores = images @ texts.t()
-    own = scores.diagonal().clone()
-    scores[same[:, None] == same[None, :]] = -torch.inf
-    best, place = scores.max(dim=1)
-    wrong = (best >= own).nonzero()[:, 0].tolist()
-    return {int(pool[i]): int(pool[int(place[i])]) for i in wrong}
+def mistakes(images: Tensor, texts: Tensor, pool: list[int], source: Source) -> dict[int, int]:
+    """The same words elsewhere, or another caption of the same picture, are no mistake."""
+    scores, found = images @ texts.t(), {}
+    best = scores.topk(min(_LOOKED_AT, len(pool)), dim=1)
+    for i, (index, own) in enumerate(zip(pool, scores.diagonal().tolist(), strict=True)):
+        for value, place in zip(best.values[i].tolist(), best.indices[i].tolist(), strict=True):
+            if value >= own and not source.is_own(index, source.caption(pool[place])):
+                found[index] = pool[place]
+                break
+    return found
 
 
 def from_document(saved: dict[str, Any] | None) -> dict[int, int]:
@@ -77,8 +80,9 @@ class MinedBatches:
         self.position = self._batches.position
         indices, epochs = self._order.micro_batch(number)
         draws = _random.uniform(task.config.seed, _STREAM, 1, epochs, indices)[:, 0]
-        share = task.config.negatives.mined
-        others = [task.mined[int(i)] for i, u in zip(indices, draws, strict=True) if u < share and int(i) in task.mined]
+        shares = task.config.negatives.mined * (task.train_data.wrong or Wrong()).rise(epochs)
+        chosen = indices[draws < shares].tolist()
+        others = [task.mined[i] for i in chosen if i in task.mined]
         if not others:
             return tokens, images
         texts = [task.train_data.source.caption(i) for i in others]

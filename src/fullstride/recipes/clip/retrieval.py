@@ -10,6 +10,7 @@ Candidates with the very words of the right caption count as right.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,32 +37,42 @@ def scale_of(model: nn.Module) -> float:
     return float(found.detach())
 
 
-def score(model: nn.Module, tokens: Tensor, images: Tensor) -> dict[str, float]:
-    """Sums over the pictures. tokens: of their captions, then of a wrong one each of every kind."""
-    image, text = clip.encode_images(model, images), clip.encode_texts(model, tokens)
+def score(model: nn.Module, tokens: Tensor, images: Tensor, first: int = 0) -> dict[str, float]:
+    """Sums over the pictures from `first` on; all are candidates. tokens: of their captions, then of a wrong one each of
+    every kind."""
+    image, text = encode(clip.encode_images, model, images), encode(clip.encode_texts, model, tokens)
     own, *wrong = text.split(len(images))
     similar = image @ own.t()
     logits, targets = scale_of(model) * similar, torch.arange(len(images))
-    loss = (F.cross_entropy(logits, targets) + F.cross_entropy(logits.t(), targets)) / 2
-    sums = {"count": float(len(images)), "loss": loss.item() * len(images)}
+    losses = [F.cross_entropy(each, targets, reduction="none")[first:].sum() for each in (logits, logits.t())]
+    sums = {"count": float(len(images) - first), "loss": sum(losses).item() / 2}
     same = _same(tokens[: len(images)])
     for name, scores in (("recall", similar), ("image_recall", similar.t())):
-        ranks = _ranks(scores, same)
+        ranks = _ranks(scores, same)[first:]
         sums |= {f"{name}_{k}": float((ranks < k).sum()) for k in _RANKS}
     right = similar.diagonal()
     for kind, other in zip(KINDS, wrong, strict=False):
-        sums[f"{kind}_accuracy"] = float((right > (image * other).sum(1)).sum())
+        sums[f"{kind}_accuracy"] = float((right > (image * other).sum(1))[first:].sum())
     return sums
+
+
+def encode(how: Callable[[nn.Module, Tensor], Tensor], model: nn.Module, inputs: Tensor) -> Tensor:
+    """Some at a time: an evaluation should not need more memory than training does."""
+    return torch.cat([how(model, part) for part in inputs.split(_AT_A_TIME)])
 
 
 def _same(tokens: Tensor) -> Tensor:
     """(B, B): which captions have the same words."""
-    return (tokens[:, None, :] == tokens[None, :, :]).all(-1)
+    kinds = torch.unique(tokens, dim=0, return_inverse=True)[1]
+    return kinds[:, None] == kinds[None, :]
 
 
 def _ranks(scores: Tensor, same: Tensor) -> Tensor:
-    """How many candidates fit better than the right one, those like it left out."""
-    return ((scores > scores.diagonal()[:, None]) & ~same).sum(1)
+    """How many candidates fit as well as the right one or better, those like it left out.
+
+    One that fits equally well counts, and so does NaN: a model that says the same of everything finds nothing.
+    """
+    return (~(scores < scores.diagonal()[:, None]) & ~same).sum(1)
 
 
 # ---- tables --------------------------------------------------------------------------------------------------------
@@ -70,8 +81,8 @@ def _ranks(scores: Tensor, same: Tensor) -> Tensor:
 def figures(task: "ClipTask", model: nn.Module) -> dict[str, float]:
     """Means over all held-out pairs."""
     sums: Counter[str] = Counter()
-    for tokens, images in task.valid_batches(task.config.evaluation.batch):
-        sums.update(score(model, tokens, images))
+    for tokens, images, first in task.valid_batches(task.config.evaluation.batch):
+        sums.update(score(model, tokens, images, int(first)))
     count = sums.pop("count")
     return {name: total / count for name, total in sums.items()}
 
@@ -133,9 +144,8 @@ def _examples(task: "ClipTask", model: nn.Module) -> list[Any]:
     data = task.valid_data
     indices = np.arange(min(task.config.evaluation.batch, len(data)), dtype=np.int64)
     words, pictures = data.texts(indices, np.zeros_like(indices)), data.pictures(indices)
-    parts = [data.scaling(pictures[i : i + _AT_A_TIME]) for i in range(0, len(pictures), _AT_A_TIME)]
-    images = torch.cat([clip.encode_images(model, part) for part in parts])
-    texts = clip.encode_texts(model, task.captions.batch(words, data.context))
+    images = encode(clip.encode_images, model, data.scaling(pictures))
+    texts = encode(clip.encode_texts, model, task.captions.batch(words, data.context))
     scores = images @ texts.t()
     found = []
     for i, row in enumerate(scores):

@@ -86,7 +86,13 @@ class ClipTask(Task):
         )  # fmt: skip
 
     def _check_wrong_captions(self) -> None:
-        """Where all captions are the same there are none, which an evaluation or a later epoch would find out."""
+        """Where all captions are the same there are none, which an evaluation or a later epoch would find out; and a pair
+        that is in a batch twice would be its own wrong one."""
+        if self.config.micro_batch > len(self.train_data):
+            count = len(self.train_data)
+            raise ValueError(
+                f"micro_batch: expected at most the {count:,} pairs there are to train on, got {self.config.micro_batch}"
+            )
         wish, first = self.config.negatives, np.zeros(1, np.int64)
         self.valid_data.wrong_texts(first, "easy")
         if wish.medium or wish.hard:
@@ -100,16 +106,19 @@ class ClipTask(Task):
         self.mined = mining.from_document(saved)
         return mining.MinedBatches(batches, self)
 
-    def valid_batches(self, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each with a wrong caption of every kind for every picture: the tokens are (4 B, T)."""
+    def valid_batches(self, batch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Tokens (4 B, T), with a wrong caption of every kind for every picture; images; and how many of these come first
+        that were scored before: they fill the last batch, so that everybody has as many to be told apart from."""
         data = self.valid_data
-        for start in range(0, len(data), batch):
-            indices = np.arange(start, min(start + batch, len(data)), dtype=np.int64)
+        size = min(batch, len(data))
+        for start in range(0, len(data), size):
+            first = min(start, len(data) - size)
+            indices = np.arange(first, first + size, dtype=np.int64)
             texts = data.texts(indices, np.zeros_like(indices))
             for kind in KINDS:
                 texts += data.wrong_texts(indices, kind)
             images = data.prepared(data.pictures(indices), indices, np.zeros_like(indices))
-            yield self.captions.batch(texts, data.context), images
+            yield self.captions.batch(texts, data.context), images, torch.tensor(start - first)
 
     def example_batch(self) -> tuple[Any, int]:
         """With all the wrong captions there will be, and in chunks if batches are: these are computed twice."""
@@ -117,8 +126,14 @@ class ClipTask(Task):
         return self.largest_batch(size), size
 
     def largest_batch(self, size: int) -> tuple[Tensor, ...]:
-        indices = np.arange(size) % len(self.train_data)
-        return self.train_data.batch(indices, np.full_like(indices, math.ceil(self.config.negatives.full)))
+        """With wrong captions of every kind, as many as there will be."""
+        wish, data = self.config.negatives, self.train_data
+        indices = np.arange(size) % len(data)
+        texts = [data.source.caption(int(i)) for i in indices]
+        for kind, share in (("medium", wish.medium), ("hard", wish.hard), ("easy", wish.mined)):
+            texts += data.wrong_texts(indices[: math.ceil(share * size)], kind)
+        images = data.prepared(data.pictures(indices), indices, np.zeros_like(indices))
+        return self.captions.batch(texts, data.context), images
 
     def describe(self) -> str:
         """When a run has its log: what was left out of the data is told there, once."""
@@ -156,7 +171,8 @@ class ClipTask(Task):
 
     def score(self, model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, float]:
         """Among the captions and pictures of the batch: as many candidates as evaluation.batch says."""
-        found = retrieval.score(model, *batch)
+        tokens, images, first = batch
+        found = retrieval.score(model, tokens, images, int(first))
         return {name: found[name] for name in (*self.metrics, "count")}
 
     # ---- what it has learnt ------------------------------------------------------------------------------------------

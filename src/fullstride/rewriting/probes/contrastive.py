@@ -9,17 +9,20 @@ with output_dict=True say.
 """
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...ops.contrastive_loss import contrastive_loss, contrastive_loss_reference
 from .stand_in import PLAIN_VALUES, StandIn, own_attributes
 
 _NAMES = ("contrastive", "cliploss")
-_PAIRS, _MORE_TEXTS, _WIDTH = 3, 5, 4  # of probes
-_SCALES = (1.5, 300.0)  # the second shows who limits it, as CLIP limits it to 100
+_FEW, _MANY, _MORE_TEXTS = 3, 130, 2  # pairs of probes; many show who takes only the hardest of them
+_WIDTH = 4  # so few that among many there are vectors of any angle
+_SCALES = (0.01, 1.5, 1e4)  # the last shows who limits it, as CLIP limits it to 100
 NOT_CONTRASTIVE = "computes something else than the contrastive loss of CLIP"
 
 
@@ -60,27 +63,45 @@ def texts_of(module: nn.Module) -> str | None:
     """"more" or "as many" as images, proved by numbers; None if it computes something else."""
     if not all(isinstance(value, PLAIN_VALUES) or _is_empty(value) for value in own_attributes(module).values()):
         return None
-    if not _computes(module, _PAIRS):
+    if not _computes(module, 0):
         return None
     return "more" if _computes(module, _MORE_TEXTS) else "as many"
 
 
-def _computes(module: nn.Module, num_texts: int) -> bool:
+def _computes(module: nn.Module, more_texts: int) -> bool:
     for training in (True, False):
-        for scale in _SCALES:
+        for inputs in _probes(more_texts):
             double = copy.deepcopy(module)  # whatever it writes to itself stays there
             double.__dict__.pop("forward", None)
-            if not _computes_this(double.train(training), num_texts, scale):
+            if not _computes_this(double.train(training), inputs):
                 return False
     return True
 
 
-def _computes_this(module: nn.Module, num_texts: int, scale: float) -> bool:
-    """Whether loss and gradients are those of the formula."""
+def _probes(more_texts: int) -> Iterator[list[Tensor]]:
+    """image, text, scale: few of any length, whose logits are about 1 at each scale, then many as they are in use."""
     generator = torch.Generator().manual_seed(0)
     kind: Any = {"dtype": torch.float32, "device": "cpu"}
-    inputs = [torch.randn(rows, _WIDTH, generator=generator, **kind) / scale**0.5 for rows in (_PAIRS, num_texts)]
-    inputs.append(torch.tensor(scale, **kind))
+    for scale in _SCALES:
+        few = [torch.randn(n, _WIDTH, generator=generator, **kind) for n in (_FEW, _FEW + more_texts)]
+        yield [*(x / scale**0.5 for x in few), torch.tensor(scale, **kind)]
+    text = torch.randn(_MANY + more_texts, _WIDTH, generator=generator, **kind)
+    image = text[:_MANY] + 0.3 * torch.randn(_MANY, _WIDTH, generator=generator, **kind)
+    _repeat(image, text)
+    yield [F.normalize(image, dim=-1), F.normalize(text, dim=-1), torch.tensor(100.0, **kind)]
+
+
+def _repeat(image: Tensor, text: Tensor) -> None:
+    """Equal and nearly equal ones in place of some: losses are about that leave out what may belong together."""
+    text[1], image[3] = text[0], image[2]
+    text[5], image[5] = text[4], image[4]
+    text[7], image[9] = text[6] + 1e-3, image[8] + 1e-3
+    text[-1] = text[10]  # which is of no image if there are more texts
+
+
+def _computes_this(module: nn.Module, inputs: list[Tensor]) -> bool:
+    """Whether loss and gradients are those of the formula, to rounding: two ways to write it differed by 2e-6 of the
+    largest number of a gradient."""
     given, twins = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
     with torch.enable_grad(), torch.autocast("cpu", enabled=False):
         try:
@@ -93,7 +114,7 @@ def _computes_this(module: nn.Module, num_texts: int, scale: float) -> bool:
         expected = contrastive_loss_reference(*twins)
         wanted = torch.autograd.grad(expected, twins)
     pairs = zip((loss, *found, *given), (expected, *wanted, *inputs), strict=True)
-    return all(torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5) for ours, theirs in pairs)
+    return all(torch.allclose(x, y, rtol=1e-4, atol=1e-5 * float(y.detach().abs().max())) for x, y in pairs)
 
 
 def _is_empty(value: Any) -> bool:
