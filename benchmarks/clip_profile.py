@@ -35,7 +35,8 @@ _KINDS = {
     "layer norms": r"[lL]ayer_?[nN]orm",
     "GELU": r"[gG]elu|BiasAct",
     "embeddings": r"[eE]mbedding|index",
-    "copies and sums": r"copy_|::(to$|_to_copy|add|sum|mul|div|cat|fill_|zero_|empty)|contiguous|clone|[cC]onvert|(Add|Mul|Cat)Backward",
+    "copies and sums": r"copy_|::(to$|_to_copy|add|sum|mul|div|cat|fill_|zero_|empty)|contiguous|clone|[cC]onvert"
+    r"|(Add|Mul|Cat)Backward",
 }
 OPTIMIZER, REST = "optimizer and clipping", "all else"
 KINDS = (*_KINDS, OPTIMIZER, REST)

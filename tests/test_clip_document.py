@@ -1,6 +1,6 @@
 """The commands of docs/clip.md do what is said there, with a model of a few weights and runs of two steps.
 
-`data emoji` is only parsed here: tests/data/test_emoji_source.py makes them, and the emoji of this test.
+`data emoji`, which needs the network, is only parsed here; the emoji are drawn.
 """
 
 import re
@@ -13,8 +13,8 @@ import pytest
 
 from fullstride import cli
 from fullstride.data import sources
-from fullstride.data.pictures.scenes import Scenes
 
+from .recipes.drawn import draw, draw_pairs, emoji
 from .recipes.tiny_clip import MODEL, tiny_run
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "clip.md").read_text()
@@ -41,18 +41,14 @@ def words_of(line):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Where the commands run: beside a run, an exported model, pictures, and pictures with captions."""
-    image_module = pytest.importorskip("PIL.Image")
+    pytest.importorskip("PIL")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FULLSTRIDE_DATA", str(tmp_path / "data"))
     shutil.copytree(tiny_run(), "run")
     assert cli.main(["export", "run", "--to", "clip"]) == 0
-    scenes = Scenes(12, 24)
-    for name in ("pictures", "my_pictures"):
-        Path(name).mkdir()
-        for i in range(12):
-            image_module.fromarray(scenes.picture(i)).save(f"{name}/{i}.png")
-            if name == "my_pictures":
-                Path(name, f"{i}.txt").write_text(scenes.caption(i))
+    draw(tmp_path / "pictures", 12)
+    draw_pairs(tmp_path / "my_pictures", 12)
+    emoji(tmp_path / "data" / "emoji")
     return tmp_path
 
 
@@ -69,8 +65,6 @@ def test_data_is_fetched_by_names_that_there_are(line):
 @pytest.mark.parametrize("line", of("train"))
 def test_recipes_train(line, folder):
     words = words_of(line)
-    if "emoji" in words:
-        pytest.skip("needs the emoji, which tests do not fetch: tests/recipes/test_clip_pairs.py makes some")
     small = list(SMALL)
     if "--init" in words:
         for name in ("--data.tokenizer", *(word for word in SMALL if word.startswith("--model."))):

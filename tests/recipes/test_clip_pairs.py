@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from fullstride import cli
-from fullstride.data import emoji_source
 from fullstride.data.pictures import reading
 from fullstride.data.pictures.collection import Collection
 from fullstride.recipes.clip import ClipConfig
@@ -20,7 +19,7 @@ from fullstride.train.trainer import Trainer
 
 from ..cli.commands import one_line
 from ..data.pictures.making import encoded, picture, plain, tar
-from .drawn import SCENES, draw, draw_pairs
+from .drawn import SCENES, draw, draw_pairs, emoji
 from .tiny_clip import MODEL, tiny
 
 TINY = [
@@ -236,7 +235,7 @@ def one_pair(folder):
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda folder: None, "pairs: expected a folder, a .csv, a .jsonl or a .tar file of pictures and captions"),
+        (lambda folder: None, "pairs: expected a folder, a .csv, .tsv, .jsonl or .tar file of pictures and captions"),
         (lambda folder: folder.mkdir(), "expected pictures with captions: a table (captions.csv"),
         (without_captions, "found no pair; skipped 3, picture without a caption: scene-00.png; scene-01.png"),
         (captions_alone, "found no pair; skipped 3, caption without a picture: scene-00.txt; scene-01.txt"),
@@ -267,25 +266,6 @@ def test_captions_of_one_kind_held_out_are_found_before_the_first_step(tmp_path,
 
 
 # ---- emoji -----------------------------------------------------------------------------------------------------------
-
-
-def emoji(folder):
-    """Tar files as emoji_source makes them, of what each vendor would have drawn."""
-    folder.mkdir(parents=True)
-    things = [
-        {"unified": f"1F3{i:02X}-FE0F", "name": f"{word} THING", "short_name": word.lower(),
-         "short_names": [word.lower(), f"such_a_{word.lower()}"], "category": category, "subcategory": "x"}
-        for i, word in enumerate(("APPLE", "HOUSE", "TREE", "BOAT", "BALL", "STAR"))
-        for category in [list(emoji_source.PROMPTS)[i % 3]]
-    ]  # fmt: skip
-    for v, vendor in enumerate(emoji_source.VENDORS):
-        form = "WEBP" if vendor == "fluent" else "PNG"
-        drawn = {
-            emoji_source._key(thing["unified"]): encoded(picture(10 * v + i, 32, 32), form)
-            for i, thing in enumerate(things)
-        }  # fmt: skip
-        (folder / f"{vendor}.tar").write_bytes(emoji_source._tar(things, drawn))
-    return folder
 
 
 def emoji_config(**data: object) -> ClipConfig:

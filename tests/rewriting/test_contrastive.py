@@ -66,17 +66,27 @@ class ClipLossOf(ClipLoss):
         rows = {
             "texts": text_features, "pictures": image_features, "pairs": torch.cat([image_features, text_features], 1)
         }[self.what.split()[-1]]  # fmt: skip
+        is_equal = (rows[:, None] == rows).all(-1)
         if self.what.startswith("no equal"):
-            logits = logits.masked_fill((rows[:, None] == rows).all(-1) & is_other, float("-inf"))
+            logits = logits.masked_fill(is_equal & is_other, float("-inf"))
         elif self.what.startswith("no similar"):
             cosine = F.normalize(rows, dim=-1) @ F.normalize(rows, dim=-1).T
             logits = logits.masked_fill((cosine > 0.95) & is_other, float("-inf"))
         elif self.what.startswith("no close"):
-            logits = logits.masked_fill((torch.cdist(rows, rows) < 0.01) & is_other, float("-inf"))
+            logits = logits.masked_fill((torch.cdist(rows, rows) < 0.01) & ~is_equal, float("-inf"))
         losses = [F.cross_entropy(x, labels, reduction="none") for x in (logits, logits.T)]
         if self.what.startswith("hardest"):
             losses = [x.topk(min(64, len(x))).values for x in losses]
         return (losses[0].mean() + losses[1].mean()) / 2
+
+
+class ContrastiveWithoutKnownTexts(clip.ContrastiveLoss):
+    """Of the texts beyond those of the images, those that are not among these."""
+
+    def forward(self, image, text, scale):
+        own, others = text[: len(image)], text[len(image) :]
+        is_known = (others[:, None] == own).all(-1).any(-1)
+        return super().forward(image, torch.cat([own, others[~is_known]]), scale)
 
 
 class ContrastiveWithWeight(clip.ContrastiveLoss):
@@ -167,6 +177,13 @@ def test_more_texts_than_images_are_taken_where_the_module_took_them():
     _, fast, _ = pair(ClipLoss())
     with pytest.raises(ValueError, match="batch_size"):  # its own, of torch
         fast(*tensors)
+
+
+def test_more_texts_stay_with_a_module_that_leaves_some_of_them_out():
+    _, fast, _ = pair(ContrastiveWithoutKnownTexts())
+    assert fast(*make_inputs(4, 4)).grad_fn.name() == "ContrastiveLossFunctionBackward"
+    image, text, scale = make_inputs(4, 4)
+    torch.testing.assert_close(fast(image, torch.cat([text, text[:2]]), scale), fast(image, text, scale))
 
 
 @pytest.mark.parametrize("call", ["output_dict", "by name", "16 bits", "a scale of one row"])

@@ -27,7 +27,8 @@ def add(commands: Any) -> None:
     )
     evaluate.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
     _add_checkpoint(evaluate)
-    evaluate.add_argument("--full", action="store_true", help="measure what takes longer, too: how well a voice speaks, what a CLIP finds")
+    full = "measure what takes longer: how well a voice speaks, what a CLIP finds"
+    evaluate.add_argument("--full", action="store_true", help=full)
     evaluate.add_argument("--json", action="store_true", help="print the scores as JSON")
     evaluate.set_defaults(command=_evaluate)
 

@@ -100,7 +100,7 @@ def test_all_that_is_wrong_is_counted_and_the_rest_is_used(tmp_path):
     assert counts == {
         "caption is not UTF-8": 1, "empty caption": 1, "caption without a picture": 1, "picture without a caption": 1,
         "split is none of train, valid, val, validation, test, dev": 1, "line of a table cannot be read": 2,
-        "path leads out of the folder": 1,
+        "table names a picture outside the folder; give the folder above both instead": 1,
     }  # fmt: skip
 
 
@@ -124,6 +124,43 @@ def test_lines_of_json_that_are_wrong_are_named_with_their_numbers(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("line", [{"text": "a story"}, {"path": "a.png"}, {"a": 1}])
+def test_lines_of_json_that_speak_of_something_else_are_refused_once(tmp_path, line):
+    put(tmp_path, "a.png")
+    (tmp_path / "a.txt").write_text("a cat")
+    (tmp_path / "log.jsonl").write_text("\n".join([json.dumps(line)] * 100))
+    skipped = Skipped()
+    (pair,) = listing.find(tmp_path, skipped)
+    assert pair.captions == ("a cat",)
+    assert skipped.counts == {"table without pictures and captions": 1}
+    assert "log.jsonl line 1: expected an object with file, file_name" in skipped.lines()[0]
+
+
+def test_a_first_line_of_json_without_a_caption_does_not_make_the_table_another(tmp_path):
+    put(tmp_path, "a.png", "b.png")
+    (tmp_path / "x.jsonl").write_text('{"file": "a.png", "caption": null}\n{"file": "b.png", "caption": "b"}\n')
+    found, counts = find(tmp_path)
+    assert list(found) == ["b.png"]
+    assert counts == {"empty caption": 1}
+
+
+@pytest.mark.parametrize("lines", ["file\tcaption\na.png\ta cat, a dog\n", "a cat, a dog\ta.png\n"])
+def test_tabs_part_the_columns_of_a_tsv(tmp_path, lines):
+    put(tmp_path, "a.png")
+    (tmp_path / "x.tsv").write_text(lines)
+    for path in (tmp_path, tmp_path / "x.tsv"):
+        assert find(path)[0]["a.png"].captions == ("a cat, a dog",)
+
+
+def test_a_table_beside_the_folder_of_its_pictures_is_read_from_above_both(tmp_path):
+    put(tmp_path, "images/0.png")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "x.csv").write_text("file,caption\n../images/0.png,a cat\n")
+    with pytest.raises(ValueError, match=r"give the folder above both instead: x\.csv line 2: \.\./images/0\.png"):
+        find(tmp_path / "tables")
+    assert find(tmp_path)[0]["images/0.png"].captions == ("a cat",)
+
+
 def test_a_quote_that_is_not_closed_takes_no_caption_along(tmp_path):
     put(tmp_path, "a.png", "b.png", "c.png")
     (tmp_path / "captions.csv").write_text('file,caption\na.png,x\nb.png,"open\nc.png,y\n')
@@ -141,7 +178,7 @@ def test_links_that_lead_out_of_the_folder_are_refused(tmp_path):
         (tmp_path / "set" / f"{name}.txt").write_text(name)
     found, counts = find(tmp_path / "set")
     assert list(found) == ["a.png"]
-    assert counts == {"path leads out of the folder": 1}
+    assert counts == {"link leads out of the folder": 1}
 
 
 def test_a_folder_that_is_a_link_is_read(tmp_path):
@@ -208,7 +245,7 @@ def test_a_folder_without_pairs_is_told_what_was_looked_for(tmp_path):
 @pytest.mark.parametrize(("name", "what"), [("none", "there is no such file"), ("a.zip", "it is none of them")])
 def test_other_paths_are_refused(tmp_path, name, what):
     (tmp_path / "a.zip").touch()
-    with pytest.raises(ValueError, match=f"expected a folder, a .csv, a .jsonl or a .tar file .*; {what}"):
+    with pytest.raises(ValueError, match=f"expected a folder, a .csv, .tsv, .jsonl or .tar file .*; {what}"):
         find(tmp_path / name)
 
 

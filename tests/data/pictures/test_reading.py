@@ -147,3 +147,18 @@ def test_without_pillow_one_line_tells_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ValueError, match=r"^pillow is not installed; get it with: pip install 'fullstride\[clip\]'$"):
         reading.decode(b"", 8)
+
+
+def test_too_little_memory_is_no_fault_of_a_picture(monkeypatch):
+    def fails(*_):
+        raise MemoryError
+
+    content = encoded(picture())
+    for step in ("_square", "_check"):
+        with monkeypatch.context() as patch:
+            patch.setattr(reading, step, fails)
+            with pytest.raises(MemoryError):
+                reading.decode(content, 8)
+    monkeypatch.setattr(Image.Image, "getexif", fails)
+    with pytest.raises(MemoryError):
+        reading.decode(content, 8)

@@ -98,3 +98,33 @@ def test_a_tar_file_that_shrinks_while_in_use_is_an_error_with_its_position(tmp_
     path.write_bytes(tar(MEMBERS)[:600])
     with pytest.raises(ValueError, match=r"x\.tar: ends at byte \d+, expected \d+: it was changed while in use"):
         place.read()
+
+
+def test_a_key_with_a_dot_is_named(tmp_path):
+    members = [*MEMBERS[:2], ("v1.0_a.png", PICTURES[1]), ("v1.0_a.txt", b"b"), ("a.seg.npy", b""), ("._a.png", b"")]
+    found, skipped = find(written(tmp_path / "x.tar", tar(members)))
+    assert list(found) == ["x.tar/a"]
+    assert skipped.lines() == ["skipped 2, name has more than one dot: x.tar: v1.0_a.png; x.tar: v1.0_a.txt"]
+
+
+@pytest.mark.parametrize(("name", "split"), [
+    ("train-000.tar", "train"), ("Training_1.tar", "train"), ("val_001.tar", "valid"), ("valid-2-of-3.tar", "valid"),
+    ("test-0.tar", "valid"), ("dev.tar", "valid"), ("validation.0.tar", "valid"), ("trainer-0.tar", None),
+    ("0-train.tar", None), ("more/val-0.tar", "valid"), ("train/val-0.tar", "train"),
+])  # fmt: skip
+def test_splits_are_those_that_names_of_tar_files_start_with(tmp_path, name, split):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    written(tmp_path / name, tar(MEMBERS[:2]))
+    (pair,) = listing.find(tmp_path, Skipped())
+    assert pair.split == split
+
+
+def test_what_a_member_says_of_its_split_goes_before_the_name_of_the_tar_file(tmp_path):
+    found, _ = find(written(tmp_path / "train-0.tar", tar(MEMBERS)))
+    assert [pair.split for pair in found.values()] == ["train", "train", "valid"]
+
+
+def test_a_tar_file_that_is_not_there_any_more_is_named(tmp_path):
+    found, skipped = find(tmp_path / "x.tar")
+    assert not found
+    assert skipped.lines() == ["skipped 1, tar file cannot be read: x.tar: No such file or directory"]

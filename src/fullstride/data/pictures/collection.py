@@ -146,7 +146,8 @@ def load(path: Path, size: int, valid_share: float = 0.1, seed: int = 0) -> tupl
     """(to train on, held out, what was skipped) of a folder, a .csv, .tsv, .jsonl or .tar file: see listing.py.
 
     What is said of splits is done: a column `split`, folders train and valid (val, test), or names of tar files that
-    start so. Otherwise a share is held out, by a hash of names and seed. A column `label` or `class` makes classes() of what is held out.
+    start so. Otherwise a share is held out, by a hash of names and seed. A column `label` or `class` makes classes() of
+    what is held out.
     """
     if not 0 < valid_share < 1:
         raise ValueError(f"valid_share: expected a number above 0 and below 1, got {valid_share:g}")

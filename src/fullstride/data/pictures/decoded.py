@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +105,7 @@ def _pixels(folder: Path, num: int, size: int) -> NDArray[np.uint8]:
     return np.memmap(folder / _PIXELS, np.uint8, "r", shape=(num, size, size, 3))
 
 
-def _outcomes(pairs: Sequence[Pair], size: int) -> Iterator[Outcome]:
+def _outcomes(pairs: Sequence[Pair], size: int) -> Generator[Outcome, None, None]:
     with reading.quiet(), ThreadPoolExecutor(num_threads(cpu.describe())) as threads:
         for start in range(0, len(pairs), _AT_A_TIME):
             yield from threads.map(lambda pair: _outcome(pair, size), pairs[start : start + _AT_A_TIME])
@@ -123,7 +123,7 @@ def _outcomes_again(
     num_good = sum(not verdict.reason for verdict in verdicts)
     rows = iter(_pixels(before, num_good, size) if keeps and num_good else ())
     missing = set(again)
-    with contextlib.closing(_outcomes([pairs[i] for i in again], size)) as decoded:  # type: ignore[type-var]
+    with contextlib.closing(_outcomes([pairs[i] for i in again], size)) as decoded:
         for i, verdict in enumerate(verdicts):
             if i not in missing:
                 yield verdict, None if verdict.reason or not keeps else next(rows)

@@ -123,7 +123,7 @@ def _split(word: str) -> str | None:
 
 
 def said_by(error: Exception) -> str:
-    """Without the path, which names are shorter than."""
+    """Without the path: names in the folder are shorter."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

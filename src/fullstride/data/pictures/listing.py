@@ -1,8 +1,8 @@
 """Which pairs are in a folder, a table or tar files.
 
-A folder is searched with all folders in it: tables (.csv, .tsv, .jsonl) name pictures and captions; a picture that no table
-names has its caption in a .txt of the same name beside it; .tar files have both. All that is found is used. Links are
-followed to files in the folder, never to folders.
+A folder is searched with all folders in it: tables (.csv, .tsv, .jsonl) name pictures and captions; a picture that no
+table names has its caption in a .txt of the same name beside it; .tar files have both. All that is found is used. Links
+are followed to files in the folder, never to folders.
 """
 
 import os
@@ -13,8 +13,8 @@ from . import tables, tar_files
 from .found import PICTURES, UNREAD, Pair, Place, Skipped, captions_in, folder_split, label_in, said_by, split_in
 
 _LOOKED_FOR = (
-    "a table (captions.csv, metadata.csv or another .csv, .tsv or .jsonl), pictures with a .txt of the same name beside each,"
-    " or .tar files of webdataset"
+    "a table (captions.csv, metadata.csv or another .csv, .tsv or .jsonl), pictures with a .txt of the same name beside"
+    " each, or .tar files of webdataset"
 )
 
 _OUT = "link leads out of the folder"
@@ -44,11 +44,11 @@ class _Folder:
     def is_usable(self, file: str) -> bool:
         """Of what was found in it: only links lead out, or to nothing. Counts it if not."""
         path = self.root / file
-        if os.path.islink(path) and self.inside(path) is None:
-            self.skipped.add(_OUT, file)
-        elif not os.path.isfile(path):
+        if not os.path.isfile(path):
             what = "is no file" if os.path.exists(path) else "is a link to what is not there"
             self.skipped.add(UNREAD, f"{file}: {what}")
+        elif os.path.islink(path) and self.inside(path) is None:
+            self.skipped.add(_OUT, file)
         else:
             return True
         return False
@@ -129,7 +129,9 @@ def find(path: Path, skipped: Skipped) -> list[Pair]:
         found = folder.pairs()
     else:
         what = "it is none of them" if path.exists() else "there is no such file"
-        raise ValueError(f"{path}: expected a folder, a .csv, .tsv, .jsonl or .tar file of pictures and captions; {what}")
+        raise ValueError(
+            f"{path}: expected a folder, a .csv, .tsv, .jsonl or .tar file of pictures and captions; {what}"
+        )
     if not found:
         said = f"; {'; '.join(skipped.lines())}" if len(skipped) else ""
         raise ValueError(f"{path}: expected pictures with captions: {_LOOKED_FOR}; found no pair{said}")

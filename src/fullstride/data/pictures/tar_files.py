@@ -1,6 +1,7 @@
 """Tar files in the form of webdataset: KEY.jpg (or another picture) with KEY.txt, or KEY.json with caption or text.
 
-KEY goes up to the first dot of the name, so that v1.png is one and v1.0.png is none. A tar file that was cut short is used as far as it is whole.
+KEY goes up to the first dot of the name: one with more dots cannot be used. A tar file that was cut short is used as
+far as it is whole.
 """
 
 import json

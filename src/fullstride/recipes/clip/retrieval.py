@@ -38,8 +38,10 @@ def scale_of(model: nn.Module) -> float:
 
 
 def score(model: nn.Module, tokens: Tensor, images: Tensor, first: int = 0) -> dict[str, float]:
-    """Sums over the pictures from `first` on; all are candidates. tokens: of their captions, then of a wrong one each of
-    every kind."""
+    """Sums over the pictures from `first` on; all are candidates.
+
+    tokens: of their captions, then of a wrong one each of every kind.
+    """
     image, text = encode(clip.encode_images, model, images), encode(clip.encode_texts, model, tokens)
     own, *wrong = text.split(len(images))
     similar = image @ own.t()

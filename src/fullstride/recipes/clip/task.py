@@ -86,13 +86,14 @@ class ClipTask(Task):
         )  # fmt: skip
 
     def _check_wrong_captions(self) -> None:
-        """Where all captions are the same there are none, which an evaluation or a later epoch would find out; and a pair
-        that is in a batch twice would be its own wrong one."""
+        """Where all captions are the same there are none, which an evaluation or a later epoch would find out.
+
+        And a pair that is in a batch twice would be its own wrong one.
+        """
         if self.config.micro_batch > len(self.train_data):
             count = len(self.train_data)
-            raise ValueError(
-                f"micro_batch: expected at most the {count:,} pairs there are to train on, got {self.config.micro_batch}"
-            )
+            wish = f"micro_batch: expected at most the {count:,} pairs there are to train on"
+            raise ValueError(f"{wish}, got {self.config.micro_batch}")
         wish, first = self.config.negatives, np.zeros(1, np.int64)
         self.valid_data.wrong_texts(first, "easy")
         if wish.medium or wish.hard:
@@ -107,8 +108,10 @@ class ClipTask(Task):
         return mining.MinedBatches(batches, self)
 
     def valid_batches(self, batch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Tokens (4 B, T), with a wrong caption of every kind for every picture; images; and how many of these come first
-        that were scored before: they fill the last batch, so that everybody has as many to be told apart from."""
+        """Tokens (4 B, T), with a wrong caption of every kind for every picture; images; how many were scored before.
+
+        These come first and fill the last batch, so that everybody has as many to be told apart from.
+        """
         data = self.valid_data
         size = min(batch, len(data))
         for start in range(0, len(data), size):

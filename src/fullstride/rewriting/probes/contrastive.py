@@ -60,7 +60,7 @@ def looks_like(module: nn.Module) -> bool:
 
 
 def texts_of(module: nn.Module) -> str | None:
-    """"more" or "as many" as images, proved by numbers; None if it computes something else."""
+    """Texts: "more" or "as many" as images, proved by numbers; None if it computes something else."""
     if not all(isinstance(value, PLAIN_VALUES) or _is_empty(value) for value in own_attributes(module).values()):
         return None
     if not _computes(module, 0):
