@@ -73,7 +73,7 @@ class Data:
     name: Literal["scenes", "emoji", "pairs"] = "scenes"
     """scenes: drawn here; emoji: of `fullstride data emoji`; pairs: your own, see path."""
     path: str | None = None
-    """Of pairs: a folder of pictures and captions (.csv, .jsonl, .txt beside them), such a file, or .tar files of
+    """Of pairs: a folder of pictures and captions (.csv, .tsv, .jsonl, .txt beside them), such a file, or .tar files of
     webdataset. Of emoji: None, where `fullstride data emoji` puts them."""
     num_train: int = 10_000
     """Of scenes."""

@@ -93,10 +93,11 @@ def _probes(more_texts: int) -> Iterator[list[Tensor]]:
 
 def _repeat(image: Tensor, text: Tensor) -> None:
     """Equal and nearly equal ones in place of some: losses are about that leave out what may belong together."""
-    text[1], image[3] = text[0], image[2]
-    text[5], image[5] = text[4], image[4]
-    text[7], image[9] = text[6] + 1e-3, image[8] + 1e-3
-    text[-1] = text[10]  # which is of no image if there are more texts
+    texts, images = text.split(8), image.split(8)  # of one alone little may depend
+    texts[1][:], images[3][:] = texts[0], images[2]
+    texts[5][:], images[5][:] = texts[4], images[4]
+    texts[7][:], images[9][:] = texts[6] + 1e-3, images[8] + 1e-3
+    text[-_MORE_TEXTS:] = texts[10][:_MORE_TEXTS]  # which are of no image if there are more texts
 
 
 def _computes_this(module: nn.Module, inputs: list[Tensor]) -> bool:
