@@ -1,6 +1,7 @@
 """Which contrastive losses are known, and that those compute the same."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ class Normalising(ClipLoss):
 class TwoProducts(ClipLoss):
     """The same to rounding."""
 
-    def forward(self, image_features, text_features, logit_scale):
+    def forward(self, image_features, text_features, logit_scale, output_dict=False):
         labels = torch.arange(len(image_features))
         by_image = (image_features @ text_features.T * logit_scale).log_softmax(1)[labels, labels]
         by_text = (text_features @ image_features.T * logit_scale).log_softmax(1)[labels, labels]
@@ -60,7 +61,7 @@ class ClipLossOf(ClipLoss):
         super().__init__()
         self.what = what
 
-    def forward(self, image_features, text_features, logit_scale):
+    def forward(self, image_features, text_features, logit_scale, output_dict=False):
         logits = logit_scale * image_features @ text_features.T
         labels, is_other = torch.arange(len(logits)), ~torch.eye(len(logits), dtype=torch.bool)
         rows = {
@@ -112,7 +113,7 @@ def pair(module):
     return module, twin[0], outcomes
 
 
-KNOWN = {
+KNOWN: dict[str, Any] = {
     "ours": clip.ContrastiveLoss,
     "open_clip's": ClipLoss,
     "written otherwise": lambda: ClipLossOf("all texts"),

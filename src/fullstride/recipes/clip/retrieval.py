@@ -47,7 +47,7 @@ def score(model: nn.Module, tokens: Tensor, images: Tensor, first: int = 0) -> d
     similar = image @ own.t()
     logits, targets = scale_of(model) * similar, torch.arange(len(images))
     losses = [F.cross_entropy(each, targets, reduction="none")[first:].sum() for each in (logits, logits.t())]
-    sums = {"count": float(len(images) - first), "loss": sum(losses).item() / 2}
+    sums = {"count": float(len(images) - first), "loss": sum(loss.item() for loss in losses) / 2}
     same = _same(tokens[: len(images)])
     for name, scores in (("recall", similar), ("image_recall", similar.t())):
         ranks = _ranks(scores, same)[first:]

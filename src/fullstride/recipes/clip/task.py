@@ -14,7 +14,7 @@ from ...data import sources
 from ...data.loader import Batches
 from ...data.pictures.pairs import Change, Pairs, Wrong
 from ...data.pictures.scenes import Scenes
-from ...data.pictures.source import KINDS, Source
+from ...data.pictures.source import KINDS, Kind, Source
 from ...models import clip
 from ...tokens import captions
 from ...tokens.captions import Captions
@@ -92,8 +92,8 @@ class ClipTask(Task):
         """
         if self.config.micro_batch > len(self.train_data):
             count = len(self.train_data)
-            wish = f"micro_batch: expected at most the {count:,} pairs there are to train on"
-            raise ValueError(f"{wish}, got {self.config.micro_batch}")
+            expected = f"expected at most the {count:,} pairs there are to train on"
+            raise ValueError(f"micro_batch: {expected}, got {self.config.micro_batch}")
         wish, first = self.config.negatives, np.zeros(1, np.int64)
         self.valid_data.wrong_texts(first, "easy")
         if wish.medium or wish.hard:
@@ -133,7 +133,8 @@ class ClipTask(Task):
         wish, data = self.config.negatives, self.train_data
         indices = np.arange(size) % len(data)
         texts = [data.source.caption(int(i)) for i in indices]
-        for kind, share in (("medium", wish.medium), ("hard", wish.hard), ("easy", wish.mined)):
+        shares: dict[Kind, float] = {"medium": wish.medium, "hard": wish.hard, "easy": wish.mined}
+        for kind, share in shares.items():
             texts += data.wrong_texts(indices[: math.ceil(share * size)], kind)
         images = data.prepared(data.pictures(indices), indices, np.zeros_like(indices))
         return self.captions.batch(texts, data.context), images
