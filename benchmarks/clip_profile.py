@@ -57,14 +57,18 @@ def profile(model: str, rounds: int, steps: int) -> list[dict[str, Any]]:
                 stack.callback(side.close)
                 side.run(_WARM_UP)
                 sides.append(side)
-                found.append({"name": name, "precision": side.facts["precision"], "ms": [], "step_ms": []})
+                found.append({"name": name, "precision": side.facts["precision"], "step_ms": [], "profiled_ms": [],
+                              "kinds_ms": {kind: [] for kind in KINDS}})  # fmt: skip
             except SideFailed as error:
                 found.append({"name": name, "failed": str(error)})
         for _ in range(rounds):
             for side in sides:
                 row = next(row for row in found if row["name"] == side.name)
                 row["step_ms"].append(1000 * statistics.median(side.run(steps)["seconds"]))
-                row["ms"].append(_by_kind(side.profile(steps)))
+                found_ms = _by_kind(side.profile(steps))
+                row["profiled_ms"].append(sum(found_ms.values()))
+                for kind, ms in found_ms.items():
+                    row["kinds_ms"][kind].append(ms)
                 side.rest()
     return found
 

@@ -19,7 +19,7 @@ MODELS = {
     "clip 12": "CLIP, 75 M, 12 pairs of 224 x 224",
     "clip 64": "the same CLIP, 64 pairs",
 }
-NOT_MEASURED = "not measured yet"
+NOT_MEASURED, DIED = "not measured yet", "died"
 Row = tuple[dict[str, Any], dict[str, Any]]  # a part and one of its results
 
 
@@ -69,13 +69,15 @@ def steps(files: list[File], isa: str) -> list[str]:
         "share of peak", "most memory, ours / default", "commit, date, load",
     ])  # fmt: skip
     for name, (part, row) in found.items():
-        ours, default, best = _side(row, "fullstride auto"), _side(row, STOCK_DEFAULT), _best(row)
+        ours, default, best = _side(row, "fullstride auto"), _side_if(row, STOCK_DEFAULT), _best(row)
         share = "" if ours["share_of_peak"] is None else f"{ours['share_of_peak']:.0%} {ours['precision']}"
-        memory = f"{ours['peak_bytes'] >> 20} / {default['peak_bytes'] >> 20} MiB"
+        memory = f"{ours['peak_bytes'] >> 20} / {DIED if default is None else default['peak_bytes'] >> 20} MiB"
         best_time = "as it comes" if best is default else f"{_ms(best)} ({best['name'].partition('(')[2][:-1]})"
         lines.append(_line([
-            f"{MODELS[name]}, {len(ours['milliseconds'])} rounds", _ms(ours), _ms(default), best_time,
-            f"**{_ratio(_gain_over(row, STOCK_DEFAULT))}**", _ratio(_gain_over(row, STOCK_BEST)),
+            f"{MODELS[name]}, {len(ours['milliseconds'])} rounds", _ms(ours),
+            DIED if default is None else _ms(default), best_time,
+            DIED if default is None else f"**{_ratio(_gain_over(row, STOCK_DEFAULT))}**",
+            _ratio(_gain_over(row, STOCK_BEST)),
             share.replace("%", " %"), memory, _taken(part),
         ]))  # fmt: skip
     older = [(part, row) for part, row in rows(find(files, "steps", isa)) if found[name_of_step(row)][1] is not row]
@@ -188,11 +190,10 @@ def clip_profile_of(part: Mapping[str, Any]) -> list[str]:
     """Of `python -m benchmarks.clip_profile`: milliseconds of a step by kind of operation."""
     sides = [side for side in part["sides"] if "failed" not in side]
     lines = table([part["model"], *(f"{side['name']} ({side['precision']})" for side in sides)])
-    for kind in sides[0]["ms"][0]:
-        lines.append(_line([kind, *(_median_ms([ms[kind] for ms in side["ms"]]) for side in sides)]))
-    profiled = [spread([sum(ms.values()) for ms in side["ms"]]) for side in sides]
-    lines.append(_line(["all, under the profiler", *(_spread(value, 0, " ms") for value in profiled)]))
-    lines.append(_line(["a step without it", *(_spread(spread(side["step_ms"]), 0, " ms") for side in sides)]))
+    for kind in sides[0]["kinds_ms"]:
+        lines.append(_line([kind, *(_median_ms(side["kinds_ms"][kind]) for side in sides)]))
+    for title, name in (("all, under the profiler", "profiled_ms"), ("a step without it", "step_ms")):
+        lines.append(_line([title, *(_spread(spread(side[name]), 0, " ms") for side in sides)]))
     failed = [f"{side['name']}: {side['failed']}." for side in part["sides"] if "failed" in side]
     return [*lines, "", " ".join([f"Medians of {part['rounds']} rounds ({_taken(part)}).", *failed])]
 
@@ -247,9 +248,12 @@ def _kind(isa: str, found: dict[str, Row]) -> str:
 def _gain(found: Row | None) -> str:
     if found is None:
         return NOT_MEASURED
-    default, best = (f"{_gain_over(found[1], peer).median:.2f}x" for peer in (STOCK_DEFAULT, STOCK_BEST))
-    same = _best(found[1]) is _side(found[1], STOCK_DEFAULT)
-    return f"**{default}** ({'no option was faster' if same else best})"
+    default, best = _side_if(found[1], STOCK_DEFAULT), f"{_gain_over(found[1], STOCK_BEST).median:.2f}x"
+    if default is None:
+        return f"stock default {DIED} ({best})"
+    same = _best(found[1]) is default
+    over = f"{_gain_over(found[1], STOCK_DEFAULT).median:.2f}x"
+    return f"**{over}** ({'no option was faster' if same else best})"
 
 
 def _gain_over(row: dict[str, Any], peer: str) -> Spread:
@@ -258,6 +262,11 @@ def _gain_over(row: dict[str, Any], peer: str) -> Spread:
 
 def _side(row: dict[str, Any], name: str) -> dict[str, Any]:
     return next(side for side in row["sides"] if side["name"] == name)
+
+
+def _side_if(row: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """None if its process died."""
+    return next((side for side in row["sides"] if side["name"] == name), None)
 
 
 def _best(row: dict[str, Any]) -> dict[str, Any]:

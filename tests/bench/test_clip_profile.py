@@ -93,8 +93,9 @@ def test_the_program_prints_a_table_and_writes_what_is_in_it(tmp_path, monkeypat
     assert (content["model"], content["rounds"], content["steps"]) == ("tiny-clip", 1, 1)
     assert [side["name"] for side in content["sides"]] == [OURS, STOCK_DEFAULT, STOCK_BEST]
     for side in content["sides"]:
-        [parts] = side["ms"]
+        parts = {kind: ms for kind, [ms] in side["kinds_ms"].items()}
         assert tuple(parts) == KINDS
+        assert side["profiled_ms"] == [sum(parts.values())]
         assert all(parts[kind] > 0 for kind in (OPTIMIZER, "attention", "contrastive loss", "products"))
     lines = capsys.readouterr().out.splitlines()
     for name in (*KINDS, "all, under the profiler", "a step without it"):

@@ -4,7 +4,7 @@ import sys
 import pytest
 from benchmarks import render, result_files, tables
 
-from .made_up import kernels, step, steps
+from .made_up import kernels, ratio, side, step, steps
 
 DOCUMENT = "Before.\n\n<!-- begin: gain -->\nold\n<!-- end -->\n\nAfter.\n"
 
@@ -36,6 +36,17 @@ def test_gain_says_where_nothing_was_measured():
         "Taken with 2 cores, torch 2.13.0: AVX2 only on 2026-11-16. On CPUs with AVX512-BF16 nothing was measured yet."
         " On CPUs with AMX nothing was measured yet."
     )
+
+
+def test_a_side_that_died_is_told_instead_of_a_gain_over_it():
+    best = "stock at its best (fused)"
+    row = step() | {
+        "sides": [side("fullstride auto", 100.0), side(best, 150.0)],
+        "ratios": [ratio("stock at its best", best, 1.5, 1.4, 1.6)],
+    }  # fmt: skip
+    assert "| MLP, 50 M parameters, batch 128 | stock default died (1.50x) |" in tables.gain([steps(row)])
+    (line,) = [line for line in tables.steps([steps(row)], "avx2") if line.startswith("| MLP")]
+    assert "| died | 150 ms [150..150] (fused) | died | 1.50x [1.40..1.60] |" in line
 
 
 def test_gain_shows_three_kinds_of_cpu_once_all_were_measured():
