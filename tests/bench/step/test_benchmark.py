@@ -205,7 +205,7 @@ def test_the_profile_shares_add_up(command):
     text, content = command
     for side in content["results"][0]["sides"]:
         assert sum(share for _, share in side["profile"]["phases"]) == pytest.approx(1.0)
-        assert 0 < sum(share for *_, share in side["profile"]["ops"]) <= 1.001
+        assert 0 < sum(share for *_, share in side["profile"]["ops"]) <= 1.01
     assert re.search(r"fullstride fp32, \d+ ms a step under the profiler: .*forward \d+\.\d%", text)
 
 
@@ -220,7 +220,7 @@ def test_only_ours_is_prepared(command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "resnet"], r"fullstride: no model 'resnet'; there are: mlp, llama, bert, fastspeech2$"),
+        (["--model", "resnet"], r"fullstride: no model 'resnet'; there are: mlp, llama, bert, fastspeech2, clip$"),
         (["--precision", "int8"], r"expected one of .*, got 'int8'"),
         (["--accumulate", "0"], r"expected a whole number from 1 on, got '0'"),
         (["--json", "missing/step.json"], r"fullstride: cannot write missing/step.json: No such file"),
