@@ -5,7 +5,8 @@
 `base`, pictures of 224 x 224 and captions of 77 tokens, made from a seed. Each side is a process of its own (side.py of
 `fullstride bench step`) and takes its turn; torch's profiler gives the time of each operation without those inside it.
 Stock at its best is the fused AdamW, with autocast to bf16 where ours is bf16. Our linear layers have their bias and
-GELU inside, so these are products there. Profiled steps take a little longer than others.
+GELU inside and our patch embedding is one of them, so these are products there. Profiled steps take a little longer
+than others.
 """
 
 import argparse

@@ -46,7 +46,7 @@ class Model:
     dropout: float = 0.0
     chunk: int | None = None
     """Pictures and captions that the encoders take at once; the loss is over all of micro_batch, computed anew chunk by
-    chunk in backward: the memory of a chunk, a third more time. None: all at once."""
+    chunk in backward: activations of a chunk alone, a third more work. None: all at once."""
 
     def __post_init__(self) -> None:
         for name in (*_FIELDS, "chunk"):

@@ -131,12 +131,9 @@ def sections(task: "ClipTask", model: nn.Module, run: Path) -> list["Section"]:
         examples = _examples(task, model)
     finally:
         model.train(was_training)
-    seconds = task.train_data.seconds()
-    return [
-        retrieval.quality(rows, read(run)),
-        retrieval.examples(examples),
-        retrieval.loading(read(run), *seconds),
-    ]
+    so_far = read(run)
+    loading = retrieval.loading(so_far, *task.train_data.seconds())
+    return [retrieval.quality(rows, so_far), retrieval.examples(examples), loading]
 
 
 def _examples(task: "ClipTask", model: nn.Module) -> list[Any]:

@@ -53,7 +53,7 @@ class ClipTask(Task):
             wrong=Wrong(wish.medium, wish.hard, wish.start, wish.full),
         )  # fmt: skip
         self.valid_data: Pairs = Pairs(valid, self.captions, **common)
-        self._check_wrong_captions()
+        self._check_data()
         self.mined: dict[int, int] = {}  # a training pair, and the one whose caption the model took for its own
 
     # ---- the data ----------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class ClipTask(Task):
             "characters" if data.tokenizer == "characters" else "bpe", data.vocabulary,
         )  # fmt: skip
 
-    def _check_wrong_captions(self) -> None:
+    def _check_data(self) -> None:
         """Where all captions are the same there are none, which an evaluation or a later epoch would find out.
 
         And a pair that is in a batch twice would be its own wrong one.
