@@ -9,7 +9,23 @@ from typing import Any
 
 from .. import __version__
 from ..train.errors import BAD_INPUT, FAILED, RunEnded
-from . import bench, completion, data, generate, machine, memory, overview, runs, search, speak, train
+from . import (
+    ablate,
+    advise,
+    bench,
+    completion,
+    data,
+    generate,
+    lr_find,
+    machine,
+    memory,
+    overview,
+    runs,
+    search,
+    speak,
+    train,
+    tune,
+)
 from .arguments import Parser
 
 
@@ -48,7 +64,11 @@ def build() -> tuple[argparse.ArgumentParser, Any]:
     parser.add_argument("-V", "--version", action="version", version=f"fullstride {__version__}")
     parser.set_defaults(command=_no_command)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for group in (train, runs, overview, generate, speak, search, data, machine, memory, bench, completion):
+    groups = (
+        train, runs, overview, generate, speak, search, data, machine, memory, bench, ablate, tune, advise, lr_find,
+        completion,
+    )  # fmt: skip
+    for group in groups:
         group.add(commands)
     return parser, commands
 

@@ -1,0 +1,7 @@
+"""fullstride ablate."""
+
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """To be written."""

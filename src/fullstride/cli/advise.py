@@ -1,0 +1,7 @@
+"""fullstride advise."""
+
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """To be written."""

@@ -1,0 +1,7 @@
+"""fullstride lr-find."""
+
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """To be written."""
