@@ -13,7 +13,7 @@ its functions. Parameters of a layer count as used whenever it is called, for fu
 The same pass tells what the products of each stage cost (_products.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,20 +133,28 @@ def _carries_gradient(result: Any) -> bool:
     return isinstance(result, Tensor) and (result.requires_grad or not torch.is_grad_enabled())
 
 
+_Times = dict[nn.Parameter, set[int]]
+
+
+def _times(
+    parameters: Collection[nn.Parameter], calls: Sequence[nn.Module], uses: set[tuple[int, nn.Parameter, bool]]
+) -> tuple[_Times, _Times]:
+    """When each of these parameters is used: inside of layers, and between them."""
+    inside: _Times = {parameter: set() for parameter in parameters}
+    between: _Times = {parameter: set() for parameter in parameters}
+    owned = {(t, parameter, True) for t, layer in enumerate(calls) for parameter in layer.parameters()}
+    for t, parameter, is_inside in uses | owned:
+        if parameter in inside:
+            (inside if is_inside else between)[parameter].add(t)
+    return inside, between
+
+
 def stages_of(model: nn.Module, calls: Sequence[nn.Module], uses: set[tuple[int, nn.Parameter, bool]]) -> list[Stage]:
     """The stages that have parameters to train; layers without any go with the stage after them."""
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     layer_names = {module: name for name, module in model.named_modules()}
     end = len(calls)  # the time after the last call
-    inside: dict[nn.Parameter, set[int]] = {parameter: set() for parameter in names}
-    between: dict[nn.Parameter, set[int]] = {parameter: set() for parameter in names}
-    for t, parameter, is_inside in uses:
-        if parameter in names:
-            (inside if is_inside else between)[parameter].add(t)
-    for t, layer in enumerate(calls):
-        for parameter in layer.parameters():
-            if parameter in names:
-                inside[parameter].add(t)
+    inside, between = _times(names, calls, uses)
     last = {p: max(inside[p] | between[p], default=end) for p in names}
 
     together = [(calls.index(layer), t) for t, layer in enumerate(calls)]

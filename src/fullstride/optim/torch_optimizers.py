@@ -92,35 +92,42 @@ def to_torch(optimizer: Any) -> Any:
     kind = _TORCHS.get(type(optimizer))
     if kind is None:
         raise TypeError(f"expected our AdamW, Adam or SGD, which torch has too, got {type(optimizer).__qualname__}")
-    split = sum("weight_lo" in state for state in optimizer.state.values())
-    if split:
-        raise ValueError(f"expected whole weights, got {split} split ones, which torch cannot step; restore() first")
-    if optimizer.lookahead is not None:
-        raise ValueError("expected an optimizer without Lookahead, which torch has not; convert before it is wrapped")
-    for p, state in list(optimizer.state.items()):
-        for key, root in _MOMENTS.items():
-            if isinstance(state.get(key), Tensor):
-                state[key] = load_state(state, key, root).to(p.dtype)
-                state.pop(f"{key}_scale", None)
-        if state.get("step") == 0:
-            state.pop("momentum_buffer", None)  # torch takes one that is there for the mean of earlier gradients
-        if "step" in state:
-            state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")
+    _check_convertible(optimizer)
+    for p, state in optimizer.state.items():
+        _state_to_torch(p, state)
     scheduled = _take_off_schedulers(optimizer)
     for name in list(vars(optimizer)):
         if name in Optimizer.__annotations__ or name in ("_slots", "_unscaled", "_spare_halves"):
             delattr(optimizer, name)
     optimizer.__class__ = kind
+    known = {name: value for name, value in _ONLY_TORCHS.items() if (kind, name) != (torch.optim.SGD, "capturable")}
     for options in (optimizer.defaults, *optimizer.param_groups):
-        for name, value in _ONLY_TORCHS.items():
-            if name != "capturable" or kind is not torch.optim.SGD:
-                options.setdefault(name, value)
+        options.update(known | options)
     if any(group["fused"] for group in optimizer.param_groups):
         setattr(optimizer, _AMP_FLAG, True)
     optimizer._patch_step_function()
     if scheduled:
         _tell_schedulers(optimizer)
     return optimizer
+
+
+def _check_convertible(optimizer: Any) -> None:
+    split = sum("weight_lo" in state for state in optimizer.state.values())
+    if split:
+        raise ValueError(f"expected whole weights, got {split} split ones, which torch cannot step; restore() first")
+    if optimizer.lookahead is not None:
+        raise ValueError("expected an optimizer without Lookahead, which torch has not; convert before it is wrapped")
+
+
+def _state_to_torch(p: Tensor, state: dict[str, Any]) -> None:
+    for key, root in _MOMENTS.items():
+        if isinstance(state.get(key), Tensor):
+            state[key] = load_state(state, key, root).to(p.dtype)
+            state.pop(f"{key}_scale", None)
+    if state.get("step") == 0:
+        state.pop("momentum_buffer", None)  # torch takes one that is there for the mean of earlier gradients
+    if "step" in state:
+        state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device="cpu")
 
 
 def _check_groups(optimizer: torch.optim.Optimizer) -> None:

@@ -66,30 +66,31 @@ def convert(value: Any, hint: Any, where: str) -> Any:
                 return convert(value, option, where)
             except ValueError:
                 continue
-        raise ValueError(f"{where}: expected {describe(hint)}, got {value!r}")
-    if origin is Literal:
-        if any(value == allowed and type(value) is type(allowed) for allowed in arguments):
-            return value
-    elif origin is tuple:
-        if isinstance(value, list | tuple):
-            kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
-            if len(kinds) == len(value):
-                pairs = enumerate(zip(value, kinds, strict=True))
-                return tuple(convert(item, kind, f"{where}[{i}]") for i, (item, kind) in pairs)
+    elif origin is tuple and isinstance(value, list | tuple):
+        kinds = [arguments[0]] * len(value) if arguments[1:] == (...,) else list(arguments)
+        if len(kinds) == len(value):
+            pairs = enumerate(zip(value, kinds, strict=True))
+            return tuple(convert(item, kind, f"{where}[{i}]") for i, (item, kind) in pairs)
     elif hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if isinstance(value, str):  # YAML reads 1e-4, without a point, as text
-            try:
-                return float(value)
-            except ValueError:
-                pass
-    elif hint is type(None):
-        if value is None:
-            return None
-    elif type(value) is hint:
+        number = _as_float(value)
+        if number is not None:
+            return number
+    elif type(value) is hint or (origin is Literal and _is_among(value, arguments)):
         return value
     raise ValueError(f"{where}: expected {describe(hint)}, got {value!r}")
+
+
+def _as_float(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)  # of text, too: YAML reads 1e-4, without a point, as text
+    except ValueError:
+        return None
+
+
+def _is_among(value: Any, allowed: tuple[Any, ...]) -> bool:
+    return any(value == other and type(value) is type(other) for other in allowed)
 
 
 def describe(hint: Any) -> str:

@@ -62,12 +62,11 @@ class Pieces(Decodes):
                 look(left)
             if before[left] >= 0:
                 look(before[left])
-        ids: list[int] = []
-        for symbol in symbols:
-            if symbol is not None:
-                id = self._ids.get(symbol)
-                ids += self._fall_back(symbol.replace(SPACE, " ")) if id is None else [id]
-        return ids
+        return [id for symbol in symbols if symbol is not None for id in self._ids_of(symbol)]
+
+    def _ids_of(self, symbol: str) -> list[int]:
+        id = self._ids.get(symbol)
+        return self._fall_back(symbol.replace(SPACE, " ")) if id is None else [id]
 
 
 def _check(pieces: list[Piece], bos: int, eos: int) -> None:

@@ -92,27 +92,7 @@ def fit(
     if isinstance(optimizer, torch.optim.Optimizer):
         torch_optimizers.check(optimizer)
         task.optimizer = optimizer
-    there = run is not None and (Path(run) / "config.yaml").exists()
-    if resume and run is None:
-        raise ValueError("resume: expected a run folder to go on with, got none; give run=")
-    if there and not resume:
-        raise ValueError(f"{run} holds a run already: go on with it by resume=True, or give another folder")
-    if there:
-        assert run is not None
-        trainer = Trainer.resume(run, hooks, base=config, task=task)
-        for line in _differences(trainer.config, config):
-            logger.warning("%s", line)
-    else:
-        trainer = Trainer(config, run, hooks, task)
-    trainer.quiet = quiet
-    was_training = model.training
-    try:
-        result = trainer.fit()
-    finally:
-        if "_preparation" in model.__dict__:
-            with _said_if(not quiet):
-                restore(model)
-        model.train(was_training)
+    result = _train(_trainer(config, task, run, resume, hooks), model, quiet)
     if load_best:
         best = Store(result.run / "checkpoints").best()
         if best is not None:
@@ -121,6 +101,36 @@ def fit(
         with _said_if(not quiet):
             _report(result.run)
     return result
+
+
+def _trainer(
+    config: Config, task: "_LoaderTask", run: str | Path | None, resume: bool, hooks: Sequence[Hook]
+) -> Trainer:
+    there = run is not None and (Path(run) / "config.yaml").exists()
+    if resume and run is None:
+        raise ValueError("resume: expected a run folder to go on with, got none; give run=")
+    if there and not resume:
+        raise ValueError(f"{run} holds a run already: go on with it by resume=True, or give another folder")
+    if not there:
+        return Trainer(config, run, hooks, task)
+    assert run is not None
+    trainer = Trainer.resume(run, hooks, base=config, task=task)
+    for line in _differences(trainer.config, config):
+        logger.warning("%s", line)
+    return trainer
+
+
+def _train(trainer: Trainer, model: nn.Module, quiet: bool) -> Result:
+    """The model is an ordinary one afterwards, whatever happened."""
+    trainer.quiet = quiet
+    was_training = model.training
+    try:
+        return trainer.fit()
+    finally:
+        if "_preparation" in model.__dict__:
+            with _said_if(not quiet):
+                restore(model)
+        model.train(was_training)
 
 
 def _config(
@@ -321,11 +331,7 @@ def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> N
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("model: expected parameters to train, got none that requires a gradient")
     for name, loader in {"train_loader": source, "valid_loader": valid}.items():
-        if loader is not None and not hasattr(loader, "__iter__"):
-            hint = "; give what it returns" if callable(loader) else ""
-            hint = "; give DataLoader(it, batch_size)" if hasattr(loader, "__getitem__") else hint
-            found = type(loader).__name__
-            raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {found}{hint}")
+        _check_loader(name, loader)
     if valid is not None and any_loader.begins_once(valid):
         raise TypeError("valid_loader: expected one that can be gone over again, got an iterator; give a list, say")
     if valid is not None and any_loader.length(valid) == 0:
@@ -333,10 +339,22 @@ def _check(model: Any, source: Any, valid: Any, loss: Any, batch_loss: Any) -> N
     if loss is not None and batch_loss is not None:
         raise ValueError("fit: expected loss or batch_loss, got both")
     for name, function in {"loss": loss, "batch_loss": batch_loss}.items():
-        if isinstance(function, type):
-            found = function.__name__
-            raise TypeError(f"{name}: expected a function, got the class {found}; give {found}(), which is one")
-        if function is not None and not callable(function):
-            raise TypeError(f"{name}: expected a function, got {type(function).__name__}")
+        _check_function(name, function)
     if "_preparation" in model.__dict__:
         raise ValueError("model: expected one that is not prepared, got a prepared one; restore() it first")
+
+
+def _check_loader(name: str, loader: Any) -> None:
+    if loader is not None and not hasattr(loader, "__iter__"):
+        hint = "; give what it returns" if callable(loader) else ""
+        hint = "; give DataLoader(it, batch_size)" if hasattr(loader, "__getitem__") else hint
+        found = type(loader).__name__
+        raise TypeError(f"{name}: expected a DataLoader or an iterable of batches, got {found}{hint}")
+
+
+def _check_function(name: str, function: Any) -> None:
+    if isinstance(function, type):
+        found = function.__name__
+        raise TypeError(f"{name}: expected a function, got the class {found}; give {found}(), which is one")
+    if function is not None and not callable(function):
+        raise TypeError(f"{name}: expected a function, got {type(function).__name__}")

@@ -107,7 +107,7 @@ def test_two_channels_are_mixed_and_noted(recordings):
     assert corpus.skipped == []
 
 
-def spoil(what, folder, name, spoken):
+def spoil(what, folder, name, spoken):  # noqa: C901  a table
     """Does one thing to a recording."""
     path, grid = folder / "wavs" / f"{name}.wav", folder / "TextGrid" / f"{name}.TextGrid"
     table = folder / "metadata.csv"

@@ -24,45 +24,66 @@ def find_best(
 
     default: None if it could not even be started as it comes. Then there may be no best, either.
     """
-    best, best_seconds, outcome = default, _COMPILE_LIMIT, "failed"
-    if default is not None:
-        try:
-            best_seconds = _trial(default, best=_COMPILE_LIMIT, compiled=False)
-            outcome = f"{best_seconds * 1e3:.4g} ms"
-        except SideFailed as error:
-            best, outcome = None, str(error).partition(": ")[2]
-    outcomes = [f"as it comes: {outcome}"]
+    search = _Search(case, quick, stack)
+    outcomes = [f"as it comes: {search.try_default(default)}"]
     say(f"  stock PyTorch {outcomes[-1]}")
-    bad_bf16 = ""
     for compiled, autocast, fused in itertools.islice(itertools.product([False, True], repeat=3), 1, None):
-        name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), (autocast, fused, compiled)))
-        if compiled and quick:
-            outcome = "left out by --quick"
-        elif fused and case.no_fused:
-            outcome = f"not tried: {case.no_fused}"
-        elif autocast and bad_bf16:  # neither of the other two makes a product faster, or legal
-            outcome = f"not tried: bf16 {bad_bf16} here"
-        else:
-            side = None
-            try:
-                settings = {"autocast": autocast, "fused": fused, "compile": compiled}
-                side = Side(f"{STOCK_BEST} ({name})", case.config(**settings))
-                stack.callback(side.close)
-                seconds = _trial(side, best_seconds, compiled)
-                outcome, slow = f"{seconds * 1e3:.4g} ms", seconds > _HOPELESS * best_seconds
-                if seconds < best_seconds:
-                    best, best_seconds, side = side, seconds, best
-            except SideFailed as error:
-                outcome, slow = str(error).partition(": ")[2], isinstance(error, SideLate)
-                if autocast and not compiled and isinstance(error, SideDied):
-                    bad_bf16 = "dies"
-            if autocast and slow:
-                bad_bf16 = "is too slow"
-            if side and side is not default:
-                side.close()  # the one that is not the best any more, or never was
-        outcomes.append(f"{name}: {outcome}")
+        settings = {"autocast": autocast, "fused": fused, "compile": compiled}
+        name = " + ".join(itertools.compress(("autocast bf16", "fused", "torch.compile"), settings.values()))
+        outcomes.append(f"{name}: {search.why_not(**settings) or search.try_one(name, **settings)}")
         say(f"  stock PyTorch {outcomes[-1]}")
-    return best, outcomes
+    return search.best, outcomes
+
+
+class _Search:
+    """What the trials so far have shown."""
+
+    def __init__(self, case: Case, quick: bool, stack: contextlib.ExitStack) -> None:
+        self._case, self._quick, self._stack = case, quick, stack
+        self.best: Side | None = None
+        self._default: Side | None = None
+        self._seconds, self._bad_bf16 = _COMPILE_LIMIT, ""
+
+    def try_default(self, default: Side | None) -> str:
+        if default is None:
+            return "failed"
+        try:
+            self._seconds = _trial(default, best=_COMPILE_LIMIT, compiled=False)
+        except SideFailed as error:
+            return str(error).partition(": ")[2]
+        self.best = self._default = default
+        return f"{self._seconds * 1e3:.4g} ms"
+
+    def why_not(self, autocast: bool, fused: bool, compile: bool) -> str:
+        """Why a combination need not be tried; nothing if it must be."""
+        if compile and self._quick:
+            return "left out by --quick"
+        if fused and self._case.no_fused:
+            return f"not tried: {self._case.no_fused}"
+        if autocast and self._bad_bf16:  # neither of the other two makes a product faster, or legal
+            return f"not tried: bf16 {self._bad_bf16} here"
+        return ""
+
+    def try_one(self, name: str, autocast: bool, fused: bool, compile: bool) -> str:
+        """What became of it. The slower one of it and the best so far is closed."""
+        side, loser = None, None
+        try:
+            settings = {"autocast": autocast, "fused": fused, "compile": compile}
+            side = loser = Side(f"{STOCK_BEST} ({name})", self._case.config(**settings))
+            self._stack.callback(side.close)
+            seconds = _trial(side, self._seconds, compile)
+            outcome, slow = f"{seconds * 1e3:.4g} ms", seconds > _HOPELESS * self._seconds
+            if seconds < self._seconds:
+                self.best, self._seconds, loser = side, seconds, self.best
+        except SideFailed as error:
+            outcome, slow = str(error).partition(": ")[2], isinstance(error, SideLate)
+            if autocast and not compile and isinstance(error, SideDied):
+                self._bad_bf16 = "dies"
+        if autocast and slow:
+            self._bad_bf16 = "is too slow"
+        if loser is not None and loser is not self._default:
+            loser.close()
+        return outcome
 
 
 def _trial(side: Side, best: float, compiled: bool) -> float:

@@ -100,14 +100,8 @@ def _compiled(text: str) -> dict[CodeType, ast.FunctionDef | None]:
 
 def _chains(node: ast.AST, code: CodeType, is_called: bool = False) -> Iterator[tuple[list[str], bool]]:
     """[name, attribute, attribute ...] of each name that is read, as it is written, and whether that is called."""
-    kind, is_read = type(node).__name__, isinstance(getattr(node, "ctx", None), ast.Load)
-    if isinstance(node, _BRANCHES):
-        raise Inexact("its code branches or loops")
-    if kind in ("Attribute", "Subscript") and not is_read:
-        raise Inexact("it writes to an attribute or an item")
-    is_plain = f"{kind}({','.join(node._fields)})" in _PLAIN or isinstance(node, (ast.operator, ast.expr_context))
-    if not is_plain or (isinstance(node, ast.keyword) and node.arg is None):  # **options
-        raise Inexact(f"its code is not plain: {kind}")
+    is_read = isinstance(getattr(node, "ctx", None), ast.Load)
+    _check_plain(node, is_read)
     chain: list[str] = []
     root = node
     while isinstance(root, ast.Attribute):
@@ -122,6 +116,17 @@ def _chains(node: ast.AST, code: CodeType, is_called: bool = False) -> Iterator[
         yield [_mangled(root.id, code), *chain], is_called
     elif _mangled(root.id, code) == code.co_varnames[0]:
         raise Inexact("it assigns to self")
+
+
+def _check_plain(node: ast.AST, is_read: bool) -> None:
+    kind = type(node).__name__
+    if isinstance(node, _BRANCHES):
+        raise Inexact("its code branches or loops")
+    if kind in ("Attribute", "Subscript") and not is_read:
+        raise Inexact("it writes to an attribute or an item")
+    is_plain = f"{kind}({','.join(node._fields)})" in _PLAIN or isinstance(node, (ast.operator, ast.expr_context))
+    if not is_plain or (isinstance(node, ast.keyword) and node.arg is None):  # **options
+        raise Inexact(f"its code is not plain: {kind}")
 
 
 def _mangled(name: str, code: CodeType) -> str:

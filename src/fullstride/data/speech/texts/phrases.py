@@ -151,36 +151,46 @@ def where(draw: Draw) -> str:
 def action(draw: Draw, depth: int = 0) -> Action:
     """What a person may do. depth: how many actions this one is part of already."""
     kind = draw.below(15 if depth == 0 else 10)
-    if kind < 2:
-        return _alone(draw)
-    if kind == 2:
-        return Action(a_verb(draw, "THING"), thing(draw, draw.one(("THINGS", "THINGS", "THINGS", "VEHICLES")))[0])
-    if kind == 3:
-        return Action(a_verb(draw, "FOOD"), thing(draw, draw.one(("FOODS", "FOOD_MASS")))[0])
-    if kind == 4:
-        return Action(a_verb(draw, "PERSON"), somebody(draw))
-    if kind == 5:
-        if draw.chance(30):
-            return Action(a_verb(draw, "MASS_IDEA"), described(draw, "IDEA_MASS"))
-        return Action(a_verb(draw, "IDEA"), thing(draw, "IDEAS")[0])
-    if kind == 6:
-        return Action(a_verb(draw, "TOWARD_THING"), thing(draw, draw.one(("THINGS", "VEHICLES", "ANIMALS")), True)[0])
-    if kind == 7:
-        return Action(a_verb(draw, "MOTION"), place(draw))
-    if kind == 8:
-        gift = thing(draw, draw.one(("THINGS", "FOODS")))[0]
-        return Action(a_verb(draw, "GIVING"), f"{somebody(draw)} {gift}")
-    if kind == 9:
-        return _some_hobby(draw)
+    if kind < 10:
+        return _SIMPLE[kind](draw)
+    inner = action(draw, 1)
     if kind < 12:
-        inner = action(draw, 1)
         return Action(a_verb(draw, "INFINITIVE"), f"to {said(inner.verb.base, inner)}")
     if kind == 12:
-        inner = action(draw, 1)
         return Action(a_verb(draw, "GERUND"), said(inner.verb.gerund, inner))
-    inner, who = action(draw, 1), person(draw)
-    tense = "past" if kind == 13 else "modal"
+    who, tense = person(draw), "past" if kind == 13 else "modal"
     return Action(a_verb(draw, "CLAUSE"), f"{draw.one(('that ', ''))}{statement(draw, who, inner, tense)}")
+
+
+def _with_thing(draw: Draw) -> Action:
+    return Action(a_verb(draw, "THING"), thing(draw, draw.one(("THINGS", "THINGS", "THINGS", "VEHICLES")))[0])
+
+
+def _with_food(draw: Draw) -> Action:
+    return Action(a_verb(draw, "FOOD"), thing(draw, draw.one(("FOODS", "FOOD_MASS")))[0])
+
+
+def _with_somebody(draw: Draw) -> Action:
+    return Action(a_verb(draw, "PERSON"), somebody(draw))
+
+
+def _with_idea(draw: Draw) -> Action:
+    if draw.chance(30):
+        return Action(a_verb(draw, "MASS_IDEA"), described(draw, "IDEA_MASS"))
+    return Action(a_verb(draw, "IDEA"), thing(draw, "IDEAS")[0])
+
+
+def _toward_thing(draw: Draw) -> Action:
+    return Action(a_verb(draw, "TOWARD_THING"), thing(draw, draw.one(("THINGS", "VEHICLES", "ANIMALS")), True)[0])
+
+
+def _to_place(draw: Draw) -> Action:
+    return Action(a_verb(draw, "MOTION"), place(draw))
+
+
+def _giving(draw: Draw) -> Action:
+    gift = thing(draw, draw.one(("THINGS", "FOODS")))[0]
+    return Action(a_verb(draw, "GIVING"), f"{somebody(draw)} {gift}")
 
 
 def said(form: str, what: Action) -> str:
@@ -246,3 +256,8 @@ def _some_hobby(draw: Draw) -> Action:
     if kind == 1:
         return Action(verb("speak/spoke/spoken"), f"{draw.one(WORDS['LANGUAGES'])} {draw.one(WORDS['MANNER'])}")
     return Action(verb("study"), draw.one(WORDS["SUBJECTS"]))
+
+
+_SIMPLE = (  # actions without another one in them, each as often as it stands here
+    _alone, _alone, _with_thing, _with_food, _with_somebody, _with_idea, _toward_thing, _to_place, _giving, _some_hobby,
+)  # fmt: skip
