@@ -273,6 +273,11 @@ FS_KERNEL(vector_function_forward, const void* x, void* y, int64_t n, int32_t fu
  * sin, cos and erf. dx may alias dy. All of dtype F32 or BF16. */
 FS_KERNEL(vector_function_backward, const void* dy, const void* saved, void* dx, int64_t n, int32_t function,
           int32_t dtype);
+/* y[i] = a[i] + b[i];  y[i] = a[i] * b[i];  y[i] = factor * x[i]. All of dtype F32 or BF16, rounded once. y may alias
+ * any of the others. Denormals as above. */
+FS_KERNEL(vector_add, const void* a, const void* b, void* y, int64_t n, int32_t dtype);
+FS_KERNEL(vector_mul, const void* a, const void* b, void* y, int64_t n, int32_t dtype);
+FS_KERNEL(vector_scale, const void* x, float factor, void* y, int64_t n, int32_t dtype);
 
 /* ---- convert.cc --------------------------------------------------------------------------------- */
 

@@ -174,6 +174,72 @@ TEST(vector_math, backward_is_the_derivative) {
     }
 }
 
+namespace {
+
+constexpr float kFactor = -1.7f;
+// add, mul, scale of T, which the kernels round once, in that order.
+template <class T>
+void combine(int isa, int which, const T* a, const T* b, T* y, int64_t n) {
+  const int32_t dtype = sizeof(T) == 4 ? FS_F32 : FS_BF16;
+  if (which == 0) KERNEL(vector_add)(a, b, y, n, dtype);
+  if (which == 1) KERNEL(vector_mul)(a, b, y, n, dtype);
+  if (which == 2) KERNEL(vector_scale)(a, kFactor, y, n, dtype);
+}
+float combined(int which, float a, float b) { return which == 0 ? a + b : which == 1 ? a * b : kFactor * a; }
+
+}  // namespace
+
+TEST(vector_math, sums_products_and_multiples_are_rounded_once_at_every_size) {
+  for (int which = 0; which < 3; ++which)
+    for (const int64_t n : kSizes) {
+      const auto a = random_floats(n, 3), b = random_floats(n, 4);
+      std::vector<float> y(n);
+      combine(isa, which, a.data(), b.data(), y.data(), n);
+      for (int64_t i = 0; i < n; ++i) CHECK(pattern_of(y[i]) == pattern_of(combined(which, a[i], b[i])));
+      const auto narrow_a = to_bf16(a), narrow_b = to_bf16(b);
+      std::vector<uint16_t> narrow(n);
+      combine(isa, which, narrow_a.data(), narrow_b.data(), narrow.data(), n);
+      for (int64_t i = 0; i < n; ++i)
+        CHECK(narrow[i] == to_bf16(combined(which, from_bf16(narrow_a[i]), from_bf16(narrow_b[i]))));
+    }
+}
+
+TEST(vector_math, sums_products_and_multiples_may_be_written_over_what_they_are_of) {
+  for (int which = 0; which < 3; ++which)
+    for (const int64_t n : {9, 70001, (5 << 20) + 3}) {  // the last is larger than the cache
+      const auto a = random_floats(n, 3), b = random_floats(n, 4);
+      std::vector<float> y(n);
+      combine(isa, which, a.data(), b.data(), y.data(), n);
+      auto first = a, second = b;
+      combine(isa, which, first.data(), b.data(), first.data(), n);
+      CHECK(memcmp(first.data(), y.data(), n * sizeof(float)) == 0);
+      if (which == 2) continue;
+      combine(isa, which, a.data(), second.data(), second.data(), n);
+      CHECK(memcmp(second.data(), y.data(), n * sizeof(float)) == 0);
+    }
+}
+
+TEST(vector_math, sums_products_and_multiples_of_every_bf16_keep_infinity_and_nan) {
+  const int64_t n = 65536;
+  std::vector<uint16_t> a(n), y(n);
+  for (int64_t i = 0; i < n; ++i) a[i] = static_cast<uint16_t>(i);
+  const KeepDenormals keep;
+  for (const float other : {0.0f, 3.0f, INFINITY, NAN}) {
+    const std::vector<uint16_t> b(n, to_bf16(other));
+    for (int which = 0; which < 3; ++which) {
+      combine(isa, which, a.data(), b.data(), y.data(), n);
+      for (int64_t i = 0; i < n; ++i) {
+        const float expected = combined(which, from_bf16(a[i]), other);
+        CHECK(isnan(expected) ? isnan(from_bf16(y[i])) : y[i] == to_bf16(expected));
+      }
+    }
+  }
+  for (const uint32_t payload : {0x7fffffffu, 0x7f800001u, 0xffc00000u}) {
+    KERNEL(vector_scale)(a.data(), from_pattern(payload), y.data(), n, FS_BF16);
+    for (int64_t i = 0; i < n; ++i) CHECK(isnan(from_bf16(y[i])));
+  }
+}
+
 TEST(vector_math, exhaustive) {
   const char *wish = getenv("FULLSTRIDE_EXHAUSTIVE"), *variant = getenv("FULLSTRIDE_ISA");
   if (!wish || (variant && strcmp(variant, fs_isa_name(isa)))) return;

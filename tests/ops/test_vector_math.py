@@ -189,3 +189,125 @@ def test_fp64_goes_through_the_reference(name):
 def test_integers_are_refused():
     with pytest.raises(ValueError, match=r"exp: expected a floating-point tensor, got torch.int64; .*float\(\)"):
         vector_math.exp(torch.arange(3))
+
+
+# ---- sums, products, multiples
+
+FACTOR = -1.7
+COMBINED = {
+    "add": (vector_math.add, vector_math.add_reference),
+    "mul": (vector_math.mul, vector_math.mul_reference),
+    "scale": (lambda a, b: vector_math.scale(a, FACTOR), lambda a, b: vector_math.scale_reference(a, FACTOR)),
+}
+for_combined = pytest.mark.parametrize("name", COMBINED)
+BITS = {torch.float32: torch.int32, torch.bfloat16: torch.int16}
+
+
+def bits(x):
+    return x.contiguous().view(BITS[x.dtype])
+
+
+@for_dtypes
+@for_combined
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_products_and_multiples_have_the_bits_of_torch(isa, name, size, dtype):
+    ours, reference = COMBINED[name]
+    a, b = random(size, dtype=dtype), random(size, dtype=dtype, seed=1)
+    assert torch.equal(bits(ours(a, b)), bits(reference(a, b)))
+
+
+@for_dtypes
+@for_combined
+def test_zeros_infinities_and_nan_are_combined_as_torch_does(isa, name, dtype):
+    ours, reference = COMBINED[name]
+    special = torch.tensor([0.0, -0.0, 1.0, -2.5, 3e38, -3e38, INFINITY, -INFINITY, NAN], dtype=dtype)
+    a, b = (x.flatten().contiguous() for x in torch.meshgrid(special, special, indexing="ij"))
+    y, expected = ours(a, b), reference(a, b)
+    assert torch.equal(y.isnan(), expected.isnan())
+    number = ~expected.isnan()
+    assert torch.equal(bits(y[number]), bits(expected[number]))
+
+
+@pytest.mark.parametrize("factor", [0.0, -0.0, 1, 3e38, -INFINITY, NAN])
+def test_any_factor_scales_as_torch_does(isa, factor):
+    x = torch.cat((random(33), torch.tensor([0.0, INFINITY, NAN])))
+    for given in (x, x.bfloat16()):
+        y, expected = vector_math.scale(given, factor), given * factor
+        assert torch.equal(y.isnan(), expected.isnan())
+        assert torch.equal(bits(y.nan_to_num(77)), bits(expected.nan_to_num(77)))
+
+
+@for_combined
+def test_denormals_are_flushed_unless_they_are_kept(isa, name):
+    ours, reference = COMBINED[name]
+    a, b = torch.tensor([1e-40, -1e-40, 1e-30]), torch.tensor([2e-40, -3e-40, 1e-15])
+    assert not ours(a, b)[:2].any()
+    with denormals_kept():
+        assert torch.equal(bits(ours(a, b)), bits(reference(a, b)))
+
+
+@for_combined
+def test_layouts_of_what_is_combined_do_not_matter(isa, name):
+    ours, _ = COMBINED[name]
+    a, b = random(6, 41), random(6, 41, seed=1)
+    (y,), expected = gradients(ours, (a, b) if name != "scale" else (a, None))
+    layouts = [strided, off_by_one, lambda x: x.t().contiguous().t()]
+    for one in (lambda x: x, *layouts):
+        for other in layouts:
+            given = (one(a), other(b)) if name != "scale" else (other(a), None)
+            (other_y,), found = gradients(ours, given)
+            assert torch.equal(y, other_y)
+            assert all(torch.equal(gradient, right) for gradient, right in zip(found, expected, strict=True))
+
+
+def test_a_view_that_is_expanded_is_combined(isa):
+    x, y = random(1, 7).expand(5, 7), random(5, 7, seed=1)
+    assert torch.equal(vector_math.add(x, y), x + y)
+    assert torch.equal(vector_math.scale(x, 3.0), 3.0 * x)
+
+
+@for_dtypes
+@for_combined
+def test_backward_of_what_is_combined_is_that_of_torch(isa, name, dtype):
+    ours, reference = COMBINED[name]
+    inputs = (random(3, 41, dtype=dtype), None if name == "scale" else random(3, 41, dtype=dtype, seed=1))
+    for actual, expected in zip(gradients(ours, inputs)[1], gradients(reference, inputs)[1], strict=True):
+        assert torch.equal(actual, expected)
+
+
+def test_only_the_gradients_that_are_wanted_are_computed():
+    a, b = random(9).requires_grad_(), random(9, seed=1)
+    assert torch.equal(torch.autograd.grad(vector_math.mul(a, b).sum(), a)[0], b)
+    assert torch.equal(torch.autograd.grad(vector_math.mul(b, a).sum(), a)[0], b)
+
+
+def test_what_is_combined_can_be_differentiated_again():
+    def penalty(add, mul, scale):
+        a, b = random(9).requires_grad_(), random(9, seed=1).requires_grad_()
+        y = scale(mul(add(a, b), mul(a, a)), 0.5)
+        first = torch.autograd.grad(y.sum(), (a, b), create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), (a, b))
+
+    ours = penalty(vector_math.add, vector_math.mul, vector_math.scale)
+    torchs = penalty(torch.add, torch.mul, torch.mul)
+    for actual, expected in zip(ours, torchs, strict=True):
+        assert_close(actual, expected)
+
+
+def test_results_of_two_larger_than_the_cache_are_the_same(isa):
+    a, b = (random(3, 41, seed=seed).repeat(1, 50_000) for seed in (0, 1))  # 24 MB each
+    assert torch.equal(vector_math.add(a, b), a + b)
+    assert torch.equal(vector_math.mul(a.bfloat16(), b.bfloat16()), a.bfloat16() * b.bfloat16())
+
+
+def test_shapes_that_differ_are_refused():
+    expected = r"add: expected two tensors of one shape, got \(3,\) and \(1,\); expand one, or take torch.add"
+    with pytest.raises(ValueError, match=expected):
+        vector_math.add(torch.ones(3), torch.ones(1))
+
+
+def test_what_the_kernels_do_not_know_is_combined_by_torch():
+    x = random(5).double()
+    assert torch.equal(vector_math.mul(x, x), x * x)
+    assert torch.equal(vector_math.scale(torch.arange(3), 2), torch.tensor([0, 2, 4]))
+    assert vector_math.add(random(5), random(5).bfloat16()).dtype is torch.float32

@@ -1,11 +1,12 @@
-"""exp, log, sqrt, rsqrt, tanh, sigmoid, sin, cos and erf of every element.
+"""exp, log, sqrt, rsqrt, tanh, sigmoid, sin, cos and erf of every element; sums, products and multiples of elements.
 
-    y = f(x)
+    y = f(x),    y = a + b,    y = a * b,    y = factor * x
 
 fp32 results are within BOUNDS units in the last place of the exact value over the whole range, at infinities, at NaN
 and with the sign of zero; tests/ops/test_vector_math.py and csrc/tests/test_vector_math.cc hold them to it. bf16
 results are those, rounded to nearest. Kernels flush denormals by default: they are then read, and given, as zeros of
-their sign. sin and cos are slow, though exact to the bound, beyond |x| = 100000.
+their sign. sin and cos are slow, though exact to the bound, beyond |x| = 100000. add, mul and scale compute in fp32
+and round once: what torch gives, bit for bit, but for the denormals.
 """
 
 from collections.abc import Callable
@@ -135,3 +136,108 @@ def cos(x: Tensor) -> Tensor:
 
 def erf(x: Tensor) -> Tensor:
     return _apply(x, "erf")
+
+
+# ---- sums, products, multiples -------------------------------------------------------------------------------------
+
+
+def add_reference(a: Tensor, b: Tensor) -> Tensor:
+    return a + b
+
+
+def mul_reference(a: Tensor, b: Tensor) -> Tensor:
+    return a * b
+
+
+def scale_reference(x: Tensor, factor: float) -> Tensor:
+    return x * factor
+
+
+def _combined(kernel: str, a: Tensor, b: Tensor) -> Tensor:
+    if a.stride() != b.stride() or not is_dense(a):
+        a, b = a.contiguous(), b.contiguous()
+    y = torch.empty_like(a)
+    getattr(_native.kernels, kernel)(a.data_ptr(), b.data_ptr(), y.data_ptr(), y.numel(), kernel_dtype(y))
+    return y
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    x = x if is_dense(x) else x.contiguous()
+    y = torch.empty_like(x)
+    _native.kernels.vector_scale(x.data_ptr(), factor, y.data_ptr(), y.numel(), kernel_dtype(y))
+    return y
+
+
+# Their derivatives are made of themselves, so that these can be differentiated as often as one likes.
+
+
+class AddFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):  # type: ignore[no-untyped-def]
+        return _combined("vector_add", a, b)
+
+    @staticmethod
+    def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        return dy, dy
+
+
+class MulFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(a, b)
+        return _combined("vector_mul", a, b)
+
+    @staticmethod
+    def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        a, b = ctx.saved_tensors
+        wants_da, wants_db = ctx.needs_input_grad
+        return mul(dy, b) if wants_da else None, mul(dy, a) if wants_db else None
+
+
+class ScaleFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):  # type: ignore[no-untyped-def]
+        ctx.factor = factor
+        return _scaled(x, factor)
+
+    @staticmethod
+    def backward(ctx, dy):  # type: ignore[no-untyped-def]
+        return scale(dy, ctx.factor), None
+
+
+def add(a: Tensor, b: Tensor) -> Tensor:
+    """a + b, of one shape."""
+    _check_shapes("add", a, b)
+    if not takes_kernel(a, b):
+        return add_reference(a, b)
+    if needs_grad(a, b):
+        y: Tensor = AddFunction.apply(a, b)
+        return y
+    return _combined("vector_add", a, b)
+
+
+def mul(a: Tensor, b: Tensor) -> Tensor:
+    """a * b, of one shape."""
+    _check_shapes("mul", a, b)
+    if not takes_kernel(a, b):
+        return mul_reference(a, b)
+    if needs_grad(a, b):
+        y: Tensor = MulFunction.apply(a, b)
+        return y
+    return _combined("vector_mul", a, b)
+
+
+def scale(x: Tensor, factor: float) -> Tensor:
+    """factor * x."""
+    if not takes_kernel(x):
+        return scale_reference(x, factor)
+    if needs_grad(x):
+        y: Tensor = ScaleFunction.apply(x, factor)
+        return y
+    return _scaled(x, factor)
+
+
+def _check_shapes(name: str, a: Tensor, b: Tensor) -> None:
+    if a.shape != b.shape:
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"{name}: expected two tensors of one shape, got {shapes}; expand one, or take torch.{name}")
