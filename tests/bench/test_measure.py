@@ -1,3 +1,5 @@
+from contextlib import contextmanager
+
 from fullstride import _native
 from fullstride.bench import conditions
 from fullstride.bench.measure import Spread, Timing, interleave
@@ -23,6 +25,27 @@ def test_short_calls_are_repeated_within_a_turn(monkeypatch):
     timings = interleave({"a": lambda: calls.append(1)}, rounds=3, seconds_per_turn=2.0)
     assert len(calls) == 1 + 1 + 3 * 8  # to warm up, to find the repeats, three turns
     assert timings["a"].seconds == (0.25,) * 3
+
+
+def test_a_side_takes_its_turns_in_what_is_around_it_and_outside_of_the_time(monkeypatch):
+    clock, inside, seen = [0.0], [False], []
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+
+    @contextmanager
+    def slow_change():
+        clock[0] += 100.0
+        inside[0] = True
+        yield
+        inside[0] = False
+        clock[0] += 100.0
+
+    def call():
+        seen.append(inside[0])
+        clock[0] += 1.0
+
+    timings = interleave({"a": call, "b": call}, rounds=2, seconds_per_turn=0, around={"b": slow_change})
+    assert seen == [False, True] * 3
+    assert timings["a"].seconds == timings["b"].seconds == (1.0, 1.0)
 
 
 def test_conditions_name_the_best_instructions_of_the_machine_and_those_in_use():

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,14 +52,25 @@ class Timing:
 
 
 def interleave(
-    sides: Mapping[str, Callable[[], object]], rounds: int = 7, seconds_per_turn: float = 0.05
+    sides: Mapping[str, Callable[[], object]],
+    rounds: int = 7,
+    seconds_per_turn: float = 0.05,
+    around: Mapping[str, Callable[[], AbstractContextManager[object]]] | None = None,
 ) -> dict[str, Timing]:
-    """Runs the sides A B A B ..., each turn long enough to time, so that drift of the machine meets all alike."""
-    repeats = {name: _repeats(side, seconds_per_turn) for name, side in sides.items()}
+    """Runs the sides A B A B ..., each turn long enough to time, so that drift of the machine meets all alike.
+
+    around: what a side takes its turns in, entered and left outside of the time.
+    """
+    turns = around or {}
+    repeats = {}
+    for name, side in sides.items():
+        with turns.get(name, nullcontext)():
+            repeats[name] = _repeats(side, seconds_per_turn)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
-            seconds[name].append(_turn(side, repeats[name]))
+            with turns.get(name, nullcontext)():
+                seconds[name].append(_turn(side, repeats[name]))
     return {name: Timing(tuple(values)) for name, values in seconds.items()}
 
 

@@ -8,15 +8,20 @@ from .benchmark import Result
 
 LEGEND = """\
 time of one call, median; ratio: how many times faster than the peer, median [lowest..highest] of the rounds;
-GB/s: bytes that must move, and their share of what the machine reaches with the same mix of reads and writes"""
+portable: the same call of the kernel as any CPU can run it, without the instructions that this one has;
+GB/s: bytes that must move, and their share of what the machine reaches with the same mix of reads and writes, where
+they do not fit into a cache; GFLOP/s: a multiplication and an addition are two, as fullstride.flops() counts them, and
+the share of what square products of the same precision reach by torch; parameters/s: what an optimizer updates"""
 
 
 def lines(result: Result) -> list[str]:
     """One line for the kernel and its first peer, one more for each other peer."""
     own = f"  {result.case:<56} {result.milliseconds:>9.3f} ms"
-    peers = [peer.against(peer.name) for peer in result.peers] or [""]
-    first = f"{own}  {peers[0]:<62} {_bandwidth(result)}".rstrip()
-    return [first, *(f"{'':<{len(own)}}  {peer}" for peer in peers[1:])]
+    peers = [peer.against(peer.name) for peer in result.peers]
+    peers += [f"{name}: left out, {why}" for name, why in result.left_out.items()]
+    first, *others = peers or [""]
+    text = f"{own}  {first:<62} {_rates(result)}".rstrip()
+    return [text, *(f"{'':<{len(own)}}  {peer}" for peer in others)]
 
 
 def missed(results: list[Result]) -> list[str]:
@@ -43,11 +48,30 @@ def as_json(conditions: Mapping[str, Any], results: list[Result]) -> dict[str, A
     return {"conditions": dict(conditions), "results": entries, "missed": missed(results)}
 
 
-def _bandwidth(result: Result) -> str:
-    share = result.share_of_bandwidth
-    if share is None:
+def _rates(result: Result) -> str:
+    """What is done in a second, in the units of the row."""
+    found = [_products(result), _parameters(result), _bandwidth(result)]
+    return "; ".join(rate for rate in found if rate)
+
+
+def _products(result: Result) -> str:
+    if result.gflops is None:
         return ""
-    text = f"{result.gigabytes_per_second:5.1f} GB/s, {share.median:.0%} of {result.mix}"
+    share = "" if result.share_of_peak is None else f", {result.share_of_peak:.0%} of {result.precision} peak"
+    return f"{result.gflops:.1f} GFLOP/s{share}"
+
+
+def _parameters(result: Result) -> str:
+    rate = result.parameters_per_second
+    return "" if rate is None else f"{rate / 1e9:.2f} G parameters/s"
+
+
+def _bandwidth(result: Result) -> str:
+    if result.gigabytes_per_second is None:
+        return ""
+    text, share = f"{result.gigabytes_per_second:.1f} GB/s", result.share_of_bandwidth
+    if share is not None:
+        text += f", {share.median:.0%} of {result.mix}"
     if result.target_share is None:
         return text
     return f"{text}  target {result.target_share:.0%} {'met' if result.met_share else 'MISSED'}"

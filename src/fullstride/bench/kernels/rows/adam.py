@@ -60,6 +60,7 @@ def kernel_rows(shapes: list[tuple[int, ...]]) -> Iterator[Row]:
             targets=targets,
             mix="update",
             streaming=True,
+            parameters=numel(weights),
         )
 
 
@@ -92,6 +93,7 @@ def step_rows(model: str, shapes: list[tuple[int, ...]]) -> Iterator[Row]:
                 bytes=(size + read) * numel(weights),
                 targets={peer: TARGETS[weight_format, state_format][1 if clip is None else 2]},
                 mix="update",
+                parameters=numel(weights),
             )
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ....ops.attention import attention
-from ..row import Row, forward_backward
+from ..row import Row, counted, forward_backward, name_of
 
 BATCH, HEADS, DIM = 4, 12, 64
 # One sequence alone of the longest: without AVX512-BF16 torch takes a minute for four of them in bf16.
@@ -43,4 +43,6 @@ def _row(
         ours=forward_backward(ours, q, k, v, gradient=gradient),
         peers={"torch": forward_backward(torchs, q, k, v, gradient=gradient)},
         targets={} if target is None else {"torch": target},
+        flops=counted(torchs, q, k, v),
+        precision=name_of(dtype),
     )

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from ....ops.contrastive_loss import contrastive_loss, contrastive_loss_reference
-from ..row import Row, forward_backward
+from ..row import PORTABLE, Row, counted, forward_backward
 
 SHAPES = [(256, 256, 512), (1024, 1024, 512), (256, 1024, 512)]  # (images, texts, width)
 
@@ -17,4 +17,6 @@ def rows() -> Iterator[Row]:
             case=f"forward+backward fp32 {images} images, {texts} texts, {width} wide",
             ours=forward_backward(contrastive_loss, image, text, scale),
             peers={"torch": forward_backward(contrastive_loss_reference, image, text, scale)},
+            flops=counted(contrastive_loss_reference, image, text, scale),
+            left_out={PORTABLE: "the products are torch's"},
         )

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ....ops.conv1d import conv1d, conv1d_reference
-from ..row import Row, forward_backward
+from ..row import Row, counted, forward_backward
 
 # (batch, frames, in, out, taps, activation): the feed-forward block and a predictor of FastSpeech 2, and mels in
 SHAPES = [
@@ -27,11 +27,13 @@ def _row(
 ) -> Row:
     x, weight = torch.randn(batch, frames, channels), torch.randn(filters, channels, taps) / (channels * taps) ** 0.5
     inputs = [t.to(dtype).requires_grad_() for t in (x, weight, torch.randn(filters))]
-    gradient = torch.randn(batch, frames, filters).to(dtype)
+    gradient, reference = torch.randn(batch, frames, filters).to(dtype), _layer(conv1d_reference, activation)
     return Row(
         case=f"{activation}, forward+backward {name} {batch} x {frames}, {channels} to {filters}, {taps} taps",
         ours=forward_backward(_layer(conv1d, activation), *inputs, gradient=gradient),
-        peers={"torch": forward_backward(_layer(conv1d_reference, activation), *inputs, gradient=gradient)},
+        peers={"torch": forward_backward(reference, *inputs, gradient=gradient)},
+        flops=counted(reference, *inputs),
+        precision=name,
     )
 
 

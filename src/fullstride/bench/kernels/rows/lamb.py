@@ -53,4 +53,5 @@ def rows() -> Iterator[Row]:
             bytes=bytes_each * numel,  # weights and states are read twice
             mix="update",
             targets=targets,
+            parameters=numel,
         )

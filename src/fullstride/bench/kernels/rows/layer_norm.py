@@ -2,8 +2,10 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ....ops.layer_norm import layer_norm
+from ..norms import small_rows
 from ..row import Row, forward_backward
 
 
@@ -15,11 +17,12 @@ def rows() -> Iterator[Row]:
         yield Row(
             case=f"forward+backward {name} 16384 x 1024",
             ours=forward_backward(layer_norm, x, weight, bias, gradient=gradient),
-            peers={
-                "torch": forward_backward(
-                    lambda x, w, b: F.layer_norm(x, w.shape, w, b), x, weight, bias, gradient=gradient
-                )
-            },
+            peers={"torch": forward_backward(torchs, x, weight, bias, gradient=gradient)},
             bytes=5 * x.numel() * x.element_size(),
             targets=target,
         )
+    yield from small_rows(layer_norm, torchs, num_weights=2)
+
+
+def torchs(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, weight.shape, weight, bias)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from ....ops.linear import linear, linear_reference
 from ....ops.products import backend, backends, set_backend
-from ..row import Row, forward_backward
+from ..row import PORTABLE, Row, counted, forward_backward
 
 
 def rows() -> Iterator[Row]:
@@ -18,10 +18,13 @@ def rows() -> Iterator[Row]:
 def _row(num_rows: int, cols: int, out: int, activation: str, name: str) -> Row:
     x, weight, bias = torch.randn(num_rows, cols), torch.randn(out, cols) / cols**0.5, torch.randn(out)
     inputs, gradient = [t.requires_grad_() for t in (x, weight, bias)], torch.randn(num_rows, out)
+    reference = _layer(linear_reference, activation)
     return Row(
         case=f"{activation} by {name}, forward+backward fp32 {num_rows} x {cols} x {out}",
         ours=_with_backend(name, forward_backward(_layer(linear, activation), *inputs, gradient=gradient)),
-        peers={"torch": forward_backward(_layer(linear_reference, activation), *inputs, gradient=gradient)},
+        peers={"torch": forward_backward(reference, *inputs, gradient=gradient)},
+        flops=counted(reference, *inputs),
+        left_out={} if name == "native" else {PORTABLE: f"the products are those of {name}"},
     )
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ....ops.patches import patches, patches_reference
-from ..row import Row, forward_backward
+from ..row import PORTABLE, Row, counted, forward_backward
 
 # (batch, in, size, out, patch): CLIP's ViTs, and the last downsampling of a ConvNeXt, which wants its dx
 SHAPES = [(12, 3, 224, 640, 16), (12, 3, 224, 768, 32), (12, 384, 14, 768, 2)]
@@ -27,6 +27,9 @@ def _row(batch: int, channels: int, size: int, filters: int, patch: int, dtype: 
         case=f"forward+backward {name} {batch} x {channels} x {size} x {size}, {filters} of {patch} x {patch}",
         ours=forward_backward(_words(patches), x, *inputs, gradient=gradient),
         peers={"torch": forward_backward(_words(patches_reference), x, *inputs, gradient=gradient)},
+        flops=counted(_words(patches_reference), x, *inputs),
+        precision=name,
+        left_out={PORTABLE: "the products are torch's"},
     )
 
 

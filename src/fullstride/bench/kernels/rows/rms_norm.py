@@ -2,8 +2,10 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from ....ops.rms_norm import rms_norm
+from ..norms import small_rows
 from ..row import Row, forward_backward
 
 
@@ -15,7 +17,12 @@ def rows() -> Iterator[Row]:
         yield Row(
             case=f"forward+backward {name} 16384 x 1024",
             ours=forward_backward(rms_norm, x, weight, gradient=gradient),
-            peers={"torch": forward_backward(lambda x, w: F.rms_norm(x, w.shape, w), x, weight, gradient=gradient)},
+            peers={"torch": forward_backward(torchs, x, weight, gradient=gradient)},
             bytes=5 * x.numel() * x.element_size(),
             targets=target,
         )
+    yield from small_rows(rms_norm, torchs, num_weights=1)
+
+
+def torchs(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x, weight.shape, weight)

@@ -37,4 +37,5 @@ def rows() -> Iterator[Row]:
             bytes=bytes_each * numel,
             mix="update",
             streaming=weight_format == "fp32",
+            parameters=numel,
         )

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from ....ops import vector_math
 from ..row import Row, forward_backward
@@ -27,4 +28,21 @@ def rows() -> Iterator[Row]:
             ours=forward_backward(vector_math.tanh, leaf, gradient=gradient),
             peers={"torch": forward_backward(torch.tanh, leaf, gradient=gradient)},
             bytes=5 * x.numel() * x.element_size(),
+        )
+        yield from _arithmetic(label, x.detach(), gradient)
+
+
+def _arithmetic(label: str, a: Tensor, b: Tensor) -> Iterator[Row]:
+    cases = [
+        ("add", partial(vector_math.add, a, b), partial(torch.add, a, b), 3),
+        ("mul", partial(vector_math.mul, a, b), partial(torch.mul, a, b), 3),
+        ("scale", partial(vector_math.scale, a, 0.5), partial(torch.mul, a, 0.5), 2),
+    ]
+    for name, ours, torchs, arrays in cases:
+        yield Row(
+            case=f"{name} {label}, 16 million",
+            ours=ours,
+            peers={"torch": torchs},
+            bytes=arrays * a.numel() * a.element_size(),
+            streaming=True,
         )
