@@ -28,7 +28,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+T = TypeVar("T")
 _aten = torch.ops.aten
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -67,25 +68,35 @@ def flops(model: nn.Module, *inputs: Any, **named_inputs: Any) -> Flops:
 
 def flops_of(model: nn.Module, call: Callable[[nn.Module, Any], Any], batch: Any) -> Flops:
     """The same of call(model, batch). A ValueError says why they cannot be counted."""
+    return watched(model, batch, lambda twin, inputs: _counted(twin, call, inputs))
+
+
+def watched(model: nn.Module, batch: Any, watch: Callable[[nn.Module, Any], T], who: str = "flops") -> T:
+    """watch(twin, inputs), a copy of the model and of the batch without values, or with them where code looks at them.
+
+    For whoever counts what a batch makes torch compute; `who` is named in the ValueError if it cannot be.
+    """
     if any("_preparation" in module.__dict__ for module in model.modules()):
-        raise ValueError("flops: expected a plain model, got a prepared one; count before prepare() or after restore()")
+        raise ValueError(
+            f"{who}: expected a plain model, got a prepared one; count before prepare() or after restore()"
+        )
     with _nothing_changed(model):
         try:
-            return _without_values(model, call, batch)
+            return _without_values(model, batch, watch)
         except Exception:  # of any kind: it is the code of others that meets tensors without values
             pass
         try:
-            return _with_values(model, call, batch)
+            return _with_values(model, batch, watch)
         except Exception as error:
             why = (str(error).strip().splitlines() or ["it said nothing"])[0]
             name = type(error).__name__
-            raise ValueError(f"flops: the batch does not go through the model: {name}: {why}") from error
+            raise ValueError(f"{who}: the batch does not go through the model: {name}: {why}") from error
 
 
 # ---- the run that is counted -----------------------------------------------------------------------------------------
 
 
-def _without_values(model: nn.Module, call: Callable[[nn.Module, Any], Any], batch: Any) -> Flops:
+def _without_values(model: nn.Module, batch: Any, watch: Callable[[nn.Module, Any], T]) -> T:
     from torch._subclasses.fake_tensor import FakeTensorMode  # 0.1 s that only those who count pay
 
     def stand_in(tensor: Tensor) -> Tensor:
@@ -95,29 +106,29 @@ def _without_values(model: nn.Module, call: Callable[[nn.Module, Any], Any], bat
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     twin, inputs = _twin(model, stand_in), _mapped(batch, stand_in)
     with mode:
-        return _counted(twin, call, inputs)
+        return watch(twin, inputs)
 
 
-def _with_values(model: nn.Module, call: Callable[[nn.Module, Any], Any], batch: Any) -> Flops:
+def _with_values(model: nn.Module, batch: Any, watch: Callable[[nn.Module, Any], T]) -> T:
     """Takes the time and memory of a forward and a backward pass. Parameters are shared, all else is copied."""
 
     def stand_in(tensor: Tensor) -> Tensor:
         return tensor.detach() if isinstance(tensor, nn.Parameter) else tensor.detach().clone()
 
-    return _counted(_twin(model, stand_in), call, _mapped(batch, stand_in))
+    return watch(_twin(model, stand_in), _mapped(batch, stand_in))
 
 
 def _counted(twin: nn.Module, call: Callable[[nn.Module, Any], Any], batch: Any) -> Flops:
     counter = _Counter()
     with torch.enable_grad(), _PlainAttention(), counter:
-        outputs = _roots(call(twin, batch))
+        outputs = roots(call(twin, batch))
         counter.is_backward = True
         if outputs:
             torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
     return counter.result()
 
 
-def _roots(output: Any) -> list[Tensor]:
+def roots(output: Any) -> list[Tensor]:
     """What backward starts from: a loss, if there is one."""
     loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     leaves = [loss] if isinstance(loss, Tensor) else tree_leaves(output)
@@ -234,6 +245,16 @@ def _attention(query: Tensor, key: Tensor, value: Tensor) -> int:
     """query (B, H, T, d), key (B, H or fewer, S, d), value (..., S, e): scores, and the mix of the values."""
     rows = math.prod(query.shape[:-1])
     return 2 * rows * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+
+
+def flops_of_operation(operation: Any, args: Any, out: Any) -> int:
+    """Of one operation of torch.ops.aten that was called with these arguments and gave this."""
+    found = _FORMULAS.get(operation)
+    if found is None:
+        return 0
+    _, formula, causal_at = found
+    count = int(formula(args, out))
+    return count // 2 if causal_at is not None and (*args, *[False] * causal_at)[causal_at] else count
 
 
 _KINDS = ("products", "convolutions", "attention", "embeddings")

@@ -11,7 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import stock
+import torch
+
+from ... import counting
+from . import models, stock
 from .cases import STOCK_BF16, STOCK_DEFAULT, Case
 from .process import Side, SideFailed
 from .results import Memory, Result, summarise, to_result
@@ -39,8 +42,19 @@ def measure_peaks() -> dict[str, float | None]:
     return {"fp32": max(rates[name] for name in rates if name.startswith("fp32")), "bf16": rates.get("bf16")}
 
 
+def counted(model: str) -> counting.Flops:
+    """Of one micro-batch of this model of models.py, forward and backward. Its weights and what it computes have shapes
+    and no values: they take no memory."""
+    workload = models.WORKLOADS[model]
+    with torch.device("meta"):
+        built = workload.build().train()
+    batch = workload.batch(torch.Generator().manual_seed(models.SEED))
+    return counting.flops_of(built, lambda twin, given: workload.loss(twin, *given), batch)
+
+
 def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str, float | None], say: Say) -> Result:
     failed: dict[str, str] = {}
+    gflop = case.accumulate * counted(case.config()["model"]).total / 1e9  # of a step
     with contextlib.ExitStack() as stack:
         names = {f"fullstride {wish}": case.config(fullstride=wish) for wish in case.precisions}
         sides = [try_start(name, config, stack, failed) for name, config in names.items()]
@@ -50,7 +64,7 @@ def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str
         running = [side for side in sides if side is not None]
         answers = _rounds(running, rounds, quick, failed)
         profiles = each(running, failed, Side.profile) if profile else {}
-        measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name)) for side in running]
+        measured = [summarise(side, answers[side.name], peaks, profiles.get(side.name), gflop) for side in running]
     memory = compare_memory(case, {side.name: side.peaks for side in running}) if case.bf16_memory else None
     return to_result(case, measured, trials, memory, failed)
 

@@ -36,21 +36,7 @@ class Workload:
     lr: float
     unit: str  # what is counted a second
     num_units: int  # in a micro-batch
-    attention_flops: float = 0.0  # of one micro-batch, forward and backward
-    rows: Callable[[str], int] | None = None  # of a micro-batch in the layer of this name, if they are not its units
     optimizer: type[torch.optim.Optimizer] = torch.optim.AdamW
-
-
-def gflop(workload: Workload, model: nn.Module) -> float:
-    """Of one micro-batch: 6 x weights of linear layers and convolutions x samples or tokens, and attention.
-
-    Two operations a weight forward, four backward: the gradients of the input and of the weight. Attention is two
-    products of length x width a token and layer, again twice that backward: 12 x length x width, half if causal.
-    """
-    rows = workload.rows or (lambda name: workload.num_units)
-    layers = ((name, module) for name, module in model.named_modules() if isinstance(module, (nn.Linear, nn.Conv1d)))
-    products = sum(6.0 * module.weight.numel() * rows(name) for name, module in layers)
-    return (products + workload.attention_flops) / 1e9
 
 
 def build_mlp(widths: tuple[int, ...] = (784, 4096, 4096, 4096, 2560, 1000)) -> nn.Module:
@@ -215,11 +201,10 @@ TINY_LLAMA = {"vocabulary": 64, "width": 16, "layers": 2, "heads": 2, "kv_heads"
 
 
 def language(batch: int, length: int, shape: dict[str, int]) -> Workload:
-    num_tokens = batch * length
     return Workload(
         lambda: model_file("llama").build(**shape, context=length),
-        next_words(batch, length, shape["vocabulary"]), loss_of("llama"), lr=3e-4, unit="tokens", num_units=num_tokens,
-        attention_flops=6.0 * length * shape["width"] * shape["layers"] * num_tokens,
+        next_words(batch, length, shape["vocabulary"]), loss_of("llama"), lr=3e-4, unit="tokens",
+        num_units=batch * length,
     )  # fmt: skip
 
 
@@ -265,15 +250,10 @@ MEL_BINS = 80
 
 
 def speech(batch: int, num_phonemes: int, num_frames: int, shape: dict[str, int]) -> Workload:
-    def rows(layer: str) -> int:
-        return batch * (num_frames if layer.startswith(("decoder", "projection")) else num_phonemes)
-
-    squares = shape["encoder_layers"] * num_phonemes**2 + shape["decoder_layers"] * num_frames**2
     return Workload(
         lambda: model_file("fastspeech2").build(**shape),
         spoken(batch, num_phonemes, num_frames, shape["phonemes"], MEL_BINS), loss_of("fastspeech2"), lr=1e-4,
-        unit="frames", num_units=int(frames_of_bucket(batch, num_frames).sum()),
-        attention_flops=12.0 * batch * squares * shape["width"], rows=rows, optimizer=torch.optim.Adam,
+        unit="frames", num_units=int(frames_of_bucket(batch, num_frames).sum()), optimizer=torch.optim.Adam,
     )  # fmt: skip
 
 
@@ -304,21 +284,9 @@ def captioned(batch: int, shape: dict[str, int]) -> Callable[[torch.Generator], 
 
 
 def pictures(batch: int, shape: dict[str, int]) -> Workload:
-    patches = (shape["image"] // shape["patch"]) ** 2
-    lengths = {"vision": patches + 1, "text": shape["context"]}
-
-    def rows(layer: str) -> int:
-        return batch * (1 if layer.endswith("projection") else lengths[layer.partition(".")[0]])
-
-    # Half of the square for the text, which is causal; the gradient of a picture is not asked for.
-    squares = sum(
-        lengths[part] ** 2 * shape[f"{part}_width"] * shape[f"{part}_layers"] * share
-        for part, share in (("vision", 1.0), ("text", 0.5))
-    )
-    patching = 4.0 * 3 * shape["patch"] ** 2 * shape["vision_width"] * patches
     return Workload(
         lambda: model_file("clip").build(**shape), captioned(batch, shape), loss_of("clip"), lr=2e-4, unit="pairs",
-        num_units=batch, attention_flops=batch * (12.0 * squares + patching), rows=rows,
+        num_units=batch,
     )  # fmt: skip
 
 
@@ -329,7 +297,6 @@ WORKLOADS = {
     "bert": Workload(
         lambda: Bert(30522, width=768, layers=12, heads=12, hidden=3072, length=512),
         masked_words(8, 128, 30522), masked_loss, lr=1e-4, unit="tokens", num_units=8 * 128,
-        attention_flops=12.0 * 128 * 768 * 12 * (8 * 128),
     ),
     "fastspeech2": speech(16, 40, 260, FASTSPEECH2),
     "fastspeech2 32": speech(32, 40, 260, FASTSPEECH2),
@@ -337,7 +304,6 @@ WORKLOADS = {
     "clip 64": pictures(64, CLIP_BASE),
     "gpt2": Workload(
         build_gpt2, next_words(4, 256, 50257), gpt2_loss, lr=1e-4, unit="tokens", num_units=4 * 256,
-        attention_flops=6.0 * 256 * 768 * 12 * (4 * 256),
     ),
     "tiny": Workload(
         lambda: build_mlp((8, 16, 4)), classes(4, 4, 8), classification_loss, lr=1e-3, unit="samples", num_units=4
@@ -366,8 +332,9 @@ class Work:
         torch.manual_seed(SEED)
         return self.workload.build()
 
-    def gflop(self, model: nn.Module) -> float:
-        return self.accumulate * gflop(self.workload, model)
+    def gflop(self, model: nn.Module) -> float | None:
+        """None: benchmark.py counts them, with what this process must not import."""
+        return None
 
     def optimizer(self, model: nn.Module, fused: bool | None, compiled: bool = False) -> torch.optim.Optimizer:
         settings: dict[str, Any] = {"lr": self.workload.lr, "fused": fused}
@@ -378,6 +345,8 @@ class Work:
 
     def our_freezer(self, model: nn.Module) -> None:
         return None
+
+    plain_freezer = our_freezer
 
     def step(self, number: int) -> tuple[list[tuple[Tensor, ...]], float]:
         """The micro-batches of a step, a function of the seed and its number, and its learning rate."""

@@ -74,10 +74,15 @@ def to_result(
 
 
 def summarise(
-    side: Side, answers: list[dict[str, Any]], peaks: dict[str, float | None], profile: dict[str, Any] | None
+    side: Side,
+    answers: list[dict[str, Any]],
+    peaks: dict[str, float | None],
+    profile: dict[str, Any] | None,
+    gflop: float | None = None,
 ) -> Measured:
+    """gflop: of a step, where the side itself cannot count them."""
     timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
-    facts = side.facts
+    facts = side.facts if gflop is None else side.facts | {"gflop": gflop}
     gflops = (math.nan if facts["gflop"] is None else facts["gflop"]) / timing.median
     peak = peaks.get(facts["precision"])
     return Measured(

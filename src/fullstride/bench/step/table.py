@@ -11,8 +11,8 @@ from .results import Measured, Memory, Ratio, Result
 
 LEGEND = """\
 time of one step, median [lowest..highest] of the rounds, which the sides take in turns, each in its own process;
-GFLOP/s: 6 x weights of linear layers x samples or tokens, plus 12 x length x width x tokens a layer for attention (half
-if causal), and the share of what square products of the same precision reach on this machine; faults: pages a step;
+GFLOP/s: products, convolutions and attention, half of it if causal, of forward and backward, as fullstride.flops()
+counts them, and the share of what square products of the same precision reach on this machine; faults: pages a step;
 peak: the most memory the process ever held; loss: mean of the last steps that all sides took"""
 _LAST_LOSSES = 5
 _TOP_OPS = 15  # of a profile
