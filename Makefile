@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 test-amx bench performance clean
+.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 test-amx bench bench-check performance clean
 help:           ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -71,8 +71,11 @@ test-amx: test-native  ## the ops that multiply, in Python, with the CPU's matri
 bench: setup    ## take the results of this CPU anew, into benchmarks/results (takes long; SUITES="kernels ..." for some)
 	$(BIN)/python -m benchmarks.take $(SUITES)
 
+bench-check: setup  ## name kernels and steps that became slower than the results of this kind of CPU (ONLY="adam mlp" for some)
+	$(BIN)/python -m benchmarks.check $(if $(ONLY),--only $(ONLY))
+
 performance:    ## write docs/performance.md and the tables of README.md from the results, name those that are stale
-	$(PYTHON) -m benchmarks.render
+	$(firstword $(wildcard $(BIN)/python) $(PYTHON)) -m benchmarks.render
 
 clean:          ## what make made
 	rm -rf $(VENV) build dist

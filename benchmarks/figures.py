@@ -4,16 +4,20 @@ A measured figure is a number with a unit of measurement: 2.37x, [2.32..2.42], 1
 block that render.py wrote it must be one that it would write today, and be in a file of results, to the digits shown:
 the renderer is not trusted alone. Elsewhere it must be one that a block of the same document shows: prose may repeat
 what a table says, and nothing more. Text between `<!-- by hand -->` and
-`<!-- end by hand -->` is left out; it has to name the command, the date and the commit instead.
+`<!-- end by hand -->` is left out; it has to name the command, the date and the commit instead. So are the claims that
+block `claims` quotes: their figures are others'.
 """
 
 import re
 import statistics
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
+from .claim_tables import without_quotes
+from .kernel_tables import parameters_per_second
 from .render import BLOCK, rendered
 from .result_files import File
+from .step_rows import units_per_second
 
 _NUMBER = r"(?<![\w.,])\d[\d,]*(?:\.\d+)?"
 _UNITS = {
@@ -26,10 +30,14 @@ _UNITS = {
     "GB/s": r" ?GB/s",
     "MiB": r" ?[KMG]i?B\b(?!/s)",
     "%": r" ?(?:%|percent\b|per cent\b)",
-    "/s": r" ?(?:tokens|samples|images)(?:/s\b| (?:a|per) second\b)",
+    "/s": r" ?(?:tokens|samples|images|frames|pairs)(?:/s\b| (?:a|per) second\b)",
+    "parameters/s": r" ?G parameters/s",
+    "nats": r" ?nats\b",
+    "points": r" ?points\b",
 }
 _FIGURE = re.compile(f"({_NUMBER})(?:" + "|".join(f"({pattern})" for pattern in _UNITS.values()) + ")")
-_RANGE = re.compile(r"\[(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)\]")
+_IN = "in "  # before the unit that a figure names itself, among the names down to it
+_RANGE = re.compile(r"\[-?(\d+(?:\.\d+)?)\.\.-?(\d+(?:\.\d+)?)\]")  # signs are not looked at
 _BY_HAND = re.compile(r"<!-- by hand -->(.*?)<!-- end by hand -->", re.DOTALL)
 _SOURCE = re.compile(r"(?=.*`[^`]+`)(?=.*\d{4}-\d\d-\d\d)(?=.*commit [0-9a-f]{7})", re.DOTALL)
 
@@ -56,7 +64,7 @@ def problems(text: str, files: list[File], rules: Collection[str] = ()) -> list[
     found, shown = [], set()
     for match, today in zip(BLOCK.finditer(text), BLOCK.finditer(rendered(text, files)), strict=True):
         figures_today = find(today[3])
-        for figure in find(match[3]):
+        for figure in find(without_quotes(match[3])):
             shown.add((float(figure.number), figure.unit))
             if figure not in figures_today or not pool.holds(figure):
                 found.append(f"{figure.text}, in block {match[2]!r}: no result file holds it; run make performance")
@@ -77,50 +85,81 @@ class Pool:
         self._values: dict[str, set[float]] = {unit: set() for unit in (*_UNITS, "range")}
         for file in files:
             for part in file.parts:
-                for key, value in _leaves("", part):
-                    self._add(key, value)
+                for names, value in _leaves((), part):
+                    for unit, shown in _as_shown(names, value):
+                        self._add(unit, shown)
+                for unit, shown in _derived(part):
+                    self._add(unit, shown)
 
     def holds(self, figure: Figure) -> bool:
         digits = len(figure.number.partition(".")[2])
         return any(f"{value:.{digits}f}" == figure.number for value in self._values[figure.unit])
 
-    def _add(self, key: str, value: float) -> None:
-        for unit, shown in _as_shown(key, value):
-            self._values[unit].add(shown)
-            self._values["range"].add(shown)
+    def _add(self, unit: str, value: float) -> None:
+        self._values[unit].add(abs(value))
+        self._values["range"].add(abs(value))
 
 
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, float]]:
+Names = tuple[str, ...]  # down to a number
+
+
+def _leaves(names: Names, value: Any) -> Iterator[tuple[Names, float]]:
     """(names down to it, number); the median of a list stands for the list as well."""
     if isinstance(value, dict):
+        unit = value.get("unit")
+        own = (*names, f"{_IN}{unit}") if unit in _UNITS else names
         for name, item in value.items():
-            yield from _leaves(f"{key}/{name}", item)
+            yield from _leaves((*own, name), item)
     elif isinstance(value, list):
         for item in value:
-            yield from _leaves(key, item)
+            yield from _leaves(names, item)
         if value and all(isinstance(item, float) for item in value):
-            yield key, statistics.median(value)
+            yield names, statistics.median(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield key, value
+        yield names, value
 
 
-def _as_shown(key: str, value: float) -> Iterator[tuple[str, float]]:
-    names = key.split("/")
-    if "ratio" in names or "gain" in names or names[-1] == "ratios":
-        yield "x", value
-    elif names[-1] in ("milliseconds", "ms") or any(name.endswith("_ms") or "_ms_" in name for name in names):
-        yield "ms", value
-    elif any(name in ("share", "share_of_peak", "share_of_bandwidth", "data_share", "overhead") for name in names):
-        yield "%", 100 * value
-    elif names[-1].endswith("_bytes"):
-        yield "MiB", int(value) >> 20
-    elif names[-1] == "gflops":
-        yield "GFLOP/s", value
-    elif names[-1] == "gigabytes_per_second":
-        yield "GB/s", value
-    elif names[-1] == "units_per_second":
-        yield "/s", value
-    elif names[-1] == "hours":
-        yield "h", value
-    elif names[-1] == "seconds" or names[-1].endswith("_seconds"):
-        yield "s", value
+def _derived(value: Any) -> Iterator[tuple[str, float]]:
+    """(unit, number) of what tables compute: speeds of steps, peaks that shares are of, rates of optimizers."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _derived(item)
+    if not isinstance(value, dict):
+        return
+    if value.get("gflops") and value.get("share_of_peak"):
+        yield "GFLOP/s", value["gflops"] / value["share_of_peak"]
+    if isinstance(value.get("milliseconds"), list):
+        yield from (("/s", speed) for speed in units_per_second(value) or () if speed is not None)
+    if "op" in value:
+        yield "parameters/s", (parameters_per_second(value) or 0.0) / 1e9
+    for item in value.values():
+        yield from _derived(item)
+
+
+_SHARES = {"share", "share_of_peak", "share_of_bandwidth", "data_share", "overhead"}
+# Whether the names down to a number tell its unit, and how it is shown; the first that fits counts.
+_KINDS: tuple[tuple[Callable[[Names], bool], str, Callable[[float], float]], ...] = (
+    (lambda names: bool({"ratio", "gain"} & {*names}) or names[-1] == "ratios", "x", float),
+    (lambda names: any(name in ("milliseconds", "ms") or _is_ms(name) for name in names), "ms", float),
+    (lambda names: bool(_SHARES & {*names}), "%", lambda value: 100 * value),
+    (lambda names: names[-1].endswith("_bytes"), "MiB", lambda value: int(value) >> 20),
+    (lambda names: "gflops" in names, "GFLOP/s", float),
+    (lambda names: bool({"gigabytes_per_second", "bandwidths"} & {*names}), "GB/s", float),
+    (lambda names: bool({"units_per_second", "throughput"} & {*names}), "/s", float),
+    (lambda names: names[-1] == "hours", "h", float),
+    (lambda names: names[-1] == "seconds" or names[-1].endswith("_seconds"), "s", float),
+)
+
+
+def _is_ms(name: str) -> bool:
+    return name.endswith("_ms") or "_ms_" in name
+
+
+def _as_shown(names: Names, value: float) -> Iterator[tuple[str, float]]:
+    own = [name.removeprefix(_IN) for name in names if name.startswith(_IN)]
+    if own:  # it names its unit itself
+        yield own[0], value
+        return
+    found = next(((unit, shown) for fits, unit, shown in _KINDS if fits(names)), None)
+    if found is not None:
+        yield found[0], found[1](value)

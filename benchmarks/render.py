@@ -5,8 +5,9 @@ A document marks where:
     <!-- begin: steps avx2 -->
     <!-- end -->
 
-What stands between is replaced by the block of that name (BLOCKS). Then it prints which results are stale. Needs
-neither torch nor a network, and writes the same for the same results.
+What stands between is replaced by the block of that name (blocks()): of a kind of CPU, of a machine by the name of its
+folder, or, with neither, of every machine that there are results of. Pictures are drawn where matplotlib is there. Then
+it prints which results are stale. Needs neither torch nor a network, and writes the same for the same results.
 """
 
 import re
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from . import result_files, stale, tables
+from . import cells, claim_tables, kernel_tables, machine_tables, result_files, roofline_points, stale, tables
 from .result_files import ROOT, File
 from .suites import SUITES
 
@@ -24,7 +25,21 @@ DOCUMENTS = (
     Path("README.md"), Path("docs") / "performance.md", Path("benchmarks") / "thresholds.md",
     Path("src") / "fullstride" / "rewriting" / "README.md",
 )  # fmt: skip
-BLOCK = re.compile(r"(<!-- begin: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- begin: ([\w -]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+# Block of one machine or kind of CPU -> the suites that it shows.
+OF_MACHINES: dict[str, tuple[machine_tables.Block, tuple[str, ...]]] = {
+    "steps": (tables.steps, ("steps",)),
+    "compared": (tables.compared, ("recipes",)),
+    "losses": (tables.losses, ("steps",)),
+    "trainer": (tables.trainer, ("trainer",)),
+    "curves": (tables.curves, ("llama_curves",)),
+    "profile": (tables.profile, ("llama_profile",)),
+    "speech_profile": (tables.speech_profile, ("fastspeech2_profile",)),
+    "clip_profile": (tables.clip_profile, ("clip_profile",)),
+    "mechanisms": (tables.mechanisms, ("mechanisms",)),
+    "thresholds": (tables.thresholds, ("thresholds",)),
+    "kernels": (kernel_tables.of_machine, tuple(kernel_tables.SUITES)),
+}
 _INDEX_HEAD = """\
 # Results
 
@@ -37,14 +52,22 @@ Findings = dict[tuple[str, str], list[list[stale.Finding]]]  # machine and suite
 
 def blocks(files: list[File]) -> dict[str, Callable[[], list[str]]]:
     """Name of a block -> its lines."""
-    found: dict[str, Callable[[], list[str]]] = {"gain": partial(tables.gain, files)}
-    for isa in tables.KINDS:
-        names = ("steps", "losses", "trainer", "curves", "profile", "speech_profile", "clip_profile", "mechanisms")
-        for name in (*names, "thresholds"):
-            found[f"{name} {isa}"] = partial(getattr(tables, name), files, isa)
-        for name in ("kernels", "kernels_heap_kept"):
-            found[f"{name} {isa}"] = partial(tables.kernels, files, name, isa)
+    found: dict[str, Callable[[], list[str]]] = {
+        "gain": partial(tables.gain, files),
+        "machines": partial(machine_tables.machines, files),
+        "recipes": partial(machine_tables.recipes, files),
+        "claims": partial(claim_tables.claims, files),
+        "roofline": partial(machine_tables.pictures, files, Path("images"), partial(_picture, files)),
+    }
+    places = [*cells.KINDS, *machine_tables.names(files)]
+    for name, (block, suites) in OF_MACHINES.items():
+        found[name] = partial(machine_tables.each, block, suites, files)
+        found |= {f"{name} {where}": partial(block, files, where) for where in places}
     return found
+
+
+def _picture(files: list[File], machine: str) -> str:
+    return roofline_points.file_name(machine) if roofline_points.has_picture(files, machine) else ""
 
 
 def rendered(text: str, files: list[File]) -> str:
@@ -62,17 +85,17 @@ def rendered(text: str, files: list[File]) -> str:
 
 def index(files: list[File], findings: Findings) -> str:
     """Which file holds what, of which commit and date."""
-    lines = [_INDEX_HEAD, *tables.table(["file", "holds", "command", "commit", "date", "load", "torch", "stale"])]
+    lines = [_INDEX_HEAD, *cells.table(["file", "holds", "command", "commit", "date", "load", "torch", "stale"])]
     for file in files:
         for part, found in zip(file.parts, findings[file.machine, file.suite], strict=True):
             facts = part["conditions"]
             holds = SUITES[file.suite].holds if file.suite in SUITES else file.suite
-            cells = [
+            row = [
                 f"[{file.machine}/{file.suite}.json]({file.machine}/{file.suite}.json)", holds, f"`{part['command']}`",
                 result_files.commit_of(part)[:7], result_files.date_of(part), f"{facts['load']:g}", str(facts["torch"]),
                 _summary(found),
             ]  # fmt: skip
-            lines.append("| " + " | ".join(cells) + " |")
+            lines.append(cells.line(row))
     return "\n".join(lines) + "\n"
 
 
@@ -101,6 +124,7 @@ def main(root: Path = ROOT) -> None:
         before = (root / path).read_text() if (root / path).exists() else None
         (root / path).write_text(text)
         print(f"{'as it was' if text == before else 'written'}: {path}")
+    _draw(files, root)
     print("\nresults that are not of this tree:")
     for file in files:
         for found in findings[file.machine, file.suite]:
@@ -108,6 +132,17 @@ def main(root: Path = ROOT) -> None:
                 if finding.state:
                     print(f"  {file.machine} {file.suite}, {finding.what}: {finding.state}")
     print("take them anew on such a CPU: make bench, or python -m benchmarks.take SUITE ...")
+
+
+def _draw(files: list[File], root: Path) -> None:
+    """Pictures need matplotlib and the report of the package; tables need neither."""
+    try:
+        from . import roofline
+
+        for path in roofline.write_all(files, root):
+            print(f"drawn: {path}")
+    except (ImportError, ValueError) as error:
+        print(f"pictures are as they were: {error}; .venv/bin/python -m benchmarks.roofline draws them")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ from typing import Any, NamedTuple
 
 _STEP = ("fullstride", "bench", "step")
 _KERNELS = ("fullstride", "bench", "kernels")
+_CLAIMS = ("fusion", "layer_norm", "step", "memory", "training")
+_RECIPES = (
+    "mlp", "mlp-mnist", "mlp-seven", "llama", "llama-char", "fastspeech2", "fastspeech2-quick", "clip", "clip-small",
+)  # fmt: skip
 _NUMERICS = ("weights", "second_moment", "states", "accumulation", "training_0", "training_1", "training_2")
 # stories15M, with stock PyTorch's best settings as they were found by trial; some twelve minutes
 _CURVES = (
@@ -22,9 +26,18 @@ class Suite(NamedTuple):
 
 
 SUITES = {
+    "machine": Suite("rates of products and memory: what a machine reaches", (("benchmarks.machine",),)),
     "steps": Suite(
         "training steps against stock PyTorch",
         tuple((*_STEP, "--model", name) for name in ("mlp", "llama", "bert", "fastspeech2", "clip")),
+    ),
+    "recipes": Suite(
+        "each recipe as it is against stock PyTorch, on its own data (`fullstride data`)",
+        tuple(
+            ("fullstride", "compare", name, "--seconds", "60", "--to", f"build/compare-{name}", "--anew")
+            for name in _RECIPES
+        ),
+        usual=False,
     ),
     "kernels": Suite("every kernel against torch, memory as it comes", (_KERNELS,)),
     "kernels_heap_kept": Suite("every kernel against torch, heap kept for both", ((*_KERNELS, "--keep-heap"),)),
@@ -47,6 +60,10 @@ SUITES = {
     "numerics": Suite(
         "errors of number formats against fp64",
         tuple(("benchmarks.numerics", name) for name in _NUMERICS),
+        usual=False,
+    ),
+    "claims": Suite(
+        "what earlier systems claimed without measuring", tuple(("benchmarks.claims", name) for name in _CLAIMS),
         usual=False,
     ),
     "thresholds": Suite("from how many elements on threads help", (("benchmarks.thresholds",),), usual=False),
@@ -87,7 +104,10 @@ _BESIDE = {
     "softmax": ("csrc/kernels/softmax.h",),
 }
 _OF_SUITE = {
+    "machine": ("csrc/kernels/stream.cc", "src/fullstride/machine/streams.py", "src/fullstride/backends"),
+    "claims": (*_ENGINE, "src/fullstride/train", "src/fullstride/recipes/mlp.py"),
     "steps": _ENGINE,
+    "recipes": (*_ENGINE, "src/fullstride/models", "src/fullstride/recipes"),
     "mechanisms": _ENGINE,
     "llama_profile": (*_ENGINE, "src/fullstride/models/llama.py"),
     "fastspeech2_profile": (*_ENGINE, "src/fullstride/models/fastspeech2.py"),

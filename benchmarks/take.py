@@ -50,9 +50,7 @@ def take(names: Sequence[str], root: Path, known: dict[str, Suite]) -> None:
     if unknown:
         raise ValueError(f"expected names of suites, got {', '.join(unknown)}; there are: {', '.join(known)}")
     wanted = {name: _commands(name, known) for name in names}
-    chosen = [name for name in _CHANGES_WHAT_RUNS if name in os.environ]
-    if chosen:
-        raise ValueError(f"expected Fullstride as it comes, got {', '.join(chosen)} set; unset and run this again")
+    check_as_it_comes()
     commit = check_clean(root)
     taken: list[File] = []
     try:
@@ -66,6 +64,13 @@ def take(names: Sequence[str], root: Path, known: dict[str, Suite]) -> None:
             whole = file._replace(parts=[*kept, *file.parts])
             print(f"written: {result_files.write(whole, root).relative_to(root)}")
     print("next: make performance")
+
+
+def check_as_it_comes() -> None:
+    """ValueError if something in the environment changes what would be measured."""
+    chosen = [name for name in _CHANGES_WHAT_RUNS if name in os.environ]
+    if chosen:
+        raise ValueError(f"expected Fullstride as it comes, got {', '.join(chosen)} set; unset and run this again")
 
 
 def check_clean(root: Path) -> str:

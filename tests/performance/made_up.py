@@ -16,7 +16,8 @@ DEFAULT = "stock default"
 def side(name: str, *milliseconds: float, precision: str = "fp32") -> dict[str, Any]:
     return {
         "name": name, "precision": precision, "milliseconds": list(milliseconds), "peak_bytes": 100 << 20,
-        "share_of_peak": 0.5,
+        "share_of_peak": 0.5, "gflops": 80.0,
+        "facts": {"units": 128, "unit": "samples", "gflop": 8.0, "parameters": 10_000_000},
     }  # fmt: skip
 
 
@@ -41,17 +42,35 @@ def steps(*results: dict[str, Any], machine: str = "some-cpu-avx2", **conditions
     return File(machine, "steps", [part("fullstride bench step --model mlp", found)])
 
 
-def kernel(op: str) -> dict[str, Any]:
+def kernel(op: str, case: str = "fp32 8 x 8", **fields: Any) -> dict[str, Any]:
     peer = {"name": "torch", "milliseconds": 4.0, "ratio": {"median": 2.0, "lowest": 1.5, "highest": 2.25}}
     return {
-        "op": op, "case": "fp32 8 x 8", "milliseconds": 2.0, "peers": [peer], "gigabytes_per_second": None,
+        "op": op, "case": case, "milliseconds": 2.0, "peers": [peer], "gigabytes_per_second": None,
         "share_of_bandwidth": None, "mix": None,
+    } | fields  # fmt: skip
+
+
+def kernels(
+    *rows: str | dict[str, Any], machine: str = "some-cpu-avx2", suite: str = "kernels", **conditions: Any
+) -> File:
+    """rows: ops, or what kernel() made of them."""
+    results = [kernel(row) if isinstance(row, str) else row for row in rows]
+    found = {"conditions": CONDITIONS | conditions, "results": results}
+    return File(machine, suite, [part("fullstride bench kernels", found)])
+
+
+def rates(machine: str = "some-cpu-avx2", **conditions: Any) -> File:
+    """Of suite machine."""
+
+    def spread(value: float) -> dict[str, float]:
+        return {"median": value, "lowest": 0.9 * value, "highest": 1.1 * value}
+
+    found = {
+        "conditions": CONDITIONS | conditions, "rounds": 3,
+        "gflops": {"fp32": spread(150.0), "fp32_onednn": spread(160.0), "bf16": spread(300.0), "int8": spread(700.0)},
+        "gigabytes_per_second": {"read": spread(30.0), "write": spread(20.0), "update": spread(50.0)},
     }  # fmt: skip
-
-
-def kernels(*ops: str, **conditions: Any) -> File:
-    found = {"conditions": CONDITIONS | conditions, "results": [kernel(op) for op in ops]}
-    return File("some-cpu-avx2", "kernels", [part("fullstride bench kernels", found)])
+    return File(machine, "machine", [part("python -m benchmarks.machine", found)])
 
 
 def mechanisms(**gain: float) -> File:

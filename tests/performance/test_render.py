@@ -2,9 +2,9 @@ import subprocess
 import sys
 
 import pytest
-from benchmarks import render, result_files, tables
+from benchmarks import figures, kernel_tables, render, result_files, tables
 
-from .made_up import kernels, ratio, side, step, steps
+from .made_up import CONDITIONS, kernel, kernels, ratio, side, step, steps
 
 DOCUMENT = "Before.\n\n<!-- begin: gain -->\nold\n<!-- end -->\n\nAfter.\n"
 
@@ -84,20 +84,60 @@ def test_the_newest_take_of_a_row_is_shown_and_the_older_one_told_below():
 def test_times_are_medians_with_the_lowest_and_the_highest_round():
     [line] = [line for line in tables.steps([steps()], "avx2") if line.startswith("| MLP")]
     assert "| 101 ms [100..130] | 250 ms [240..260] | as it comes |" in line
+    assert "| 1267 samples/s [985..1280] | 50 % fp32, 80 GFLOP/s |" in line
 
 
 def test_a_spread_that_nobody_recorded_is_left_out():
     file = kernels("glu")
     file.parts[0]["results"][0]["peers"][0]["ratio"] = {"median": 2.0, "lowest": None, "highest": None}
-    assert "| torch 2.00x |" in tables.kernels([file], "kernels", "avx2")[-1]
+    assert "| torch 2.00x |" in kernel_tables.kernels([file], "kernels", "avx2")[-1]
 
 
 def test_an_op_that_is_gone_is_left_out(tmp_path):
     source = tmp_path / "csrc" / "kernels" / "glu.cc"
     source.parent.mkdir(parents=True)
     source.touch()
-    lines = tables.kernels([kernels("glu", "quantize")], "kernels", "avx2", tmp_path)
+    lines = kernel_tables.kernels([kernels("glu", "quantize")], "kernels", "avx2", tmp_path)
     assert [line.split(" | ")[0] for line in lines[2:]] == ["| glu"]
+
+
+def test_kernels_show_rates_in_everyday_units_where_they_were_counted():
+    share = {"median": 0.25, "lowest": 0.2, "highest": 0.3}
+    rows = [
+        kernel("gemm", gflops=120.0, share_of_peak=0.8, precision="fp32", left_out={"portable": "takes long"}),
+        kernel("adam", "AdamW, 49.8 M parameters"),
+        kernel("sgd", parameters_per_second=2.5e9),
+        kernel("glu", gigabytes_per_second=12.5, share_of_bandwidth=share, mix="write"),
+        kernel("rope", gigabytes_per_second=12.5),
+    ]
+    lines = kernel_tables.kernels([kernels(*rows)], "kernels", "avx2")[2:]
+    assert "[1.50..2.25]; portable: left out, takes long | 120 GFLOP/s, 80 % of the fp32 peak |" in lines[0]
+    assert "| 24.90 G parameters/s |" in lines[1]
+    assert "| 2.50 G parameters/s |" in lines[2]
+    assert "|  | 12.5 GB/s, 25 % of write |" in lines[3]
+    assert "|  | 12.5 GB/s |" in lines[4]
+    text = render.rendered("<!-- begin: kernels -->\n<!-- end -->", [kernels(*rows)])
+    assert figures.problems(text, [kernels(*rows)]) == []
+
+
+def test_recipes_are_shown_as_compare_measured_them():
+    def measured(name, lowest, median, highest):
+        times = {"median": median, "lowest": lowest, "highest": highest, "rounds": [highest, lowest, median]}
+        speed = {"median": 1e5 / median, "lowest": 1e5 / highest, "highest": 1e5 / lowest}
+        return side(name) | {"milliseconds": times, "throughput": speed}
+
+    found = {
+        "conditions": CONDITIONS, "recipe": "mlp-mnist", "turns": {"rounds": 3, "steps": 2}, "unit": "samples",
+        "sides": [measured("fullstride auto", 90.0, 100.0, 125.0), measured("stock default", 240.0, 250.0, 260.0)],
+        "ratios": [ratio("stock default", "stock default", 2.5, 2.4, 2.6)],
+    }  # fmt: skip
+    files = [result_files.File("some-cpu-avx2", "recipes", [result_files.part("fullstride compare mlp-mnist", found)])]
+    text = render.rendered("<!-- begin: compared -->\n<!-- end -->", files)
+    assert (
+        "| mlp-mnist, 3 rounds | 100 ms [90..125] fp32 | 250 ms [240..260] | **2.50x [2.40..2.60]**"
+        " | 1000 samples/s [800..1111] | 100 / 100 MiB |"
+    ) in text
+    assert figures.problems(text, files) == []
 
 
 def test_main_writes_documents_and_the_index_and_names_stale_results(repository, capsys):
