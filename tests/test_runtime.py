@@ -130,7 +130,7 @@ def test_a_model_whose_preparation_failed_late_is_as_it_was(monkeypatch, num_thr
     before = state_of_torch()
     model, optimizer = make()
     kinds, y = [type(module) for module in model.modules()], model(batch(0))
-    monkeypatch.setattr("fullstride.preparation._wrap_forwards", fail)
+    monkeypatch.setattr("fullstride.rewriting.prepared_forward.wrap_forwards", fail)
     with pytest.raises(ArithmeticError):
         fullstride.prepare(model, optimizer, precision="bf16")
     assert [type(module) for module in model.modules()] == kinds

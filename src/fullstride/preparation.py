@@ -15,7 +15,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,12 +25,12 @@ from . import _native, rewriting, runtime
 from .backends import choosing
 from .backends.trials import verdicts
 from .machine import memory, threads
-from .ops import linear
+from .ops import linear, products
 from .ops._kept_gradients import forget
 from .ops._overlap import end_worker
 from .optim import from_torch, torch_optimizers
 from .optim.scaling import LossScaler
-from .rewriting import lazy_logits, prepared_forward, split_weights, whole_weights
+from .rewriting import lazy_logits, mechanisms, prepared_forward, split_weights, whole_weights
 from .runtime import Runtime
 
 logger = logging.getLogger("fullstride")
@@ -55,7 +55,7 @@ class Preparation:
     optimizer: str
     setting: prepared_forward.Setting
     process: list[str]  # who multiplies, memory and threads, in lines, as they were then
-    without: frozenset[str] = frozenset()  # mechanisms that were switched off
+    without: frozenset[str] = frozenset()  # mechanisms and parts that were switched off
     activations: str = "same"  # as they were wished for
     optimizer_ref: Any = field(default=None, repr=False)
     runtime: Runtime | None = field(default=None, repr=False)
@@ -86,7 +86,7 @@ class Preparation:
         lines.append(f"overlap    {self.overlap}")
         if self.activations != "same":
             lines.append(f"kept       {_kept(self.setting, self.precision)}")
-        lines += [f"off        {name}: {rewriting.MECHANISMS[name]}" for name in sorted(self.without)]
+        lines += [f"off        {name}: {rewriting.SWITCHES[name]}" for name in sorted(self.without)]
         for text, of in (("replaced", "done"), ("left", "left")):
             counts = Counter((o.kind, getattr(o, of), o.mechanism) for o in self.outcomes if getattr(o, of))
             lines += [f"{text:<10} {count:4} x {kind}: {what} ({by})" for (kind, what, by), count in counts.items()]
@@ -124,13 +124,15 @@ def prepare(
     loss_scaler: in fp16, instead of one that starts at 1024, doubles after 2000 good steps and halves on overflow;
         what "auto" takes instead of fp16 needs none.
     threads: instead of the number of usable cores.
-    without: names of mechanisms to leave out (rewriting.MECHANISMS), to find out which one does what.
+    without: names of mechanisms and parts to leave out (rewriting.SWITCHES), to find out which one does what.
     """
     check_options(
         precision=precision, state_precision=state_precision, activations=activations, clip=clip, threads=threads,
         without=without, loss_scaler=loss_scaler,
     )  # fmt: skip
-    inner, left_out = _check(model, optimizer, precision, state_precision, clip), rewriting.wished(without)
+    left_out, given = rewriting.wished(without), optimizer
+    optimizer = None if "optimizer" in left_out else given
+    inner = _check(model, optimizer, precision, state_precision, clip)
     with runtime.lock():
         process, fast_optimizer = runtime.start(), None
         try:
@@ -143,16 +145,18 @@ def prepare(
                 )
             outcomes = rewriting.rewrite(inner, left_out)
             setting = prepared_forward.Setting(
-                _DTYPES[choice.precision], answers="function_mode" not in left_out,
+                _DTYPES[choice.precision], answers="function_mode" not in left_out, without=left_out,
                 rounds=activations == "bf16" and choice.precision == "fp32",
             )  # fmt: skip
-            lows = split_weights.split_weights(inner) if choice.precision == "bf16" and optimizer is not None else {}
+            lows = {}
+            if choice.precision == "bf16" and optimizer is not None:
+                lows = split_weights.split_weights(inner, plain="linear" in left_out)
             if lows:
                 process.change("AveragedModel", whole_weights.follow_averages, "its own")
                 whole_weights.wrap_savers(inner)
             if fast_optimizer is not None:
                 _connect(fast_optimizer, lows, setting, loss_scaler)
-            _wrap_forwards(inner, setting)
+            prepared_forward.wrap_forwards(inner, setting)
             inner.__dict__["_preparation"] = record = Preparation(
                 choice.precision, choice.reason, outcomes, len(lows), len(list(inner.parameters())), overlap,
                 _describe(was, fast_optimizer), setting, _lines(choice, machine), left_out, activations,
@@ -168,7 +172,7 @@ def prepare(
     if activations != "same":
         said.append(f"keeps {_kept(setting, choice.precision)}")
     _say("; ".join(said))
-    return model, fast_optimizer
+    return model, given if fast_optimizer is None else fast_optimizer
 
 
 def restore(model: nn.Module) -> nn.Module:
@@ -213,7 +217,7 @@ def check_options(**options: Any) -> None:
     if scaler is not None and precision not in ("auto", "fp16"):
         raise ValueError(f"prepare: expected loss_scaler with fp16 only, got it with {precision}; leave it out")
     threads.check_threads(given["threads"])
-    rewriting.wished(given["without"])
+    mechanisms.check_wish(rewriting.wished(given["without"]), given)
 
 
 def is_prepared(model: nn.Module) -> bool:
@@ -223,11 +227,7 @@ def is_prepared(model: nn.Module) -> bool:
 
 def _put_back(inner: nn.Module, optimizer: Any) -> None:
     """The model as it was, whatever was done to it, and its optimizer in fp32."""
-    for module in inner.modules():
-        if isinstance(module.__dict__.get("forward"), prepared_forward.PreparedForward):
-            prepared = module.__dict__.pop("forward")
-            if prepared.inner is not None:
-                module.__dict__["forward"] = prepared.inner
+    prepared_forward.unwrap_forwards(inner)
     rewriting.put_back(inner)
     forget(inner.parameters())
     split_weights.merge_weights(inner)
@@ -321,7 +321,8 @@ def _set_up(
 ) -> tuple[choosing.Choice, list[str]]:
     """Memory, threads, libraries and patches of torch, for the whole process; and what was done about the first two."""
     put_back = threads.as_they_are()
-    machine = [*memory.tune(), str(threads.set_threads(wished))]
+    machine = memory.tune()
+    machine += ["threads as they are"] if "threads" in left_out else [str(threads.set_threads(wished))]
     process.change("kernels", _native.as_it_is, _native.isa())
     process.change("torch.utils.checkpoint", prepared_forward.follow_checkpoints, "its own")
     process.change("worker of overlap", lambda: end_worker, "none")
@@ -333,6 +334,10 @@ def _set_up(
         put_back()  # for those who are prepared already
         raise
     choice.apply()
+    process.own_products = "products" not in left_out
+    if not process.own_products:
+        products.leave_to_torch(_DTYPES[choice.precision] or torch.float32)
+        choice = replace(choice, backends={name: dict.fromkeys(x, "torch") for name, x in choice.backends.items()})
     process.ties_gradients = "tied_gradients" not in left_out
     return choice, machine
 
@@ -364,21 +369,6 @@ def _connect(
     optimizer.keep_for_later({p: lo for p, lo in lows.items() if p not in stepped})
     if setting.dtype is torch.float16:
         setting.scaler = optimizer.scaler = scaler or LossScaler()
-
-
-def _wrap_forwards(model: nn.Module, setting: prepared_forward.Setting) -> None:
-    """Around the model, and around each module that needs them when it is called alone.
-
-    Those are modules written in Python by others, which may call functions, and those that multiply by split weights.
-    """
-    for module in model.modules():
-        place = type(module).__module__
-        ours = place.startswith(("fullstride.", "torch.nn.")) and not place.startswith("fullstride.models.")
-        is_fused = "forward" in module.__dict__
-        multiplies = (ours or is_fused) and any(map(split_weights.is_split, (module, *module.children())))
-        if module is model or not ours or multiplies:
-            prepared = prepared_forward.PreparedForward(module, setting, module is model, multiplies)
-            module.__dict__["forward"] = prepared
 
 
 def _kept(setting: prepared_forward.Setting, precision: str) -> str:

@@ -27,6 +27,7 @@ import torch
 class Runtime:
     """backends: who computes the products of linear layers, by dtype and kind of shape (ops/products.py); absent is
         torch. excluded: what was found to die or to be wrong here, by dtype and backend, and why.
+    own_products: False if nobody but torch is to compute them.
     sums_squares: products sum the squares of the weight gradients that they write (ops/_gradient_norms.py).
     overlaps: weight gradients are computed beside the rest of backward (ops/_overlap.py).
     ties_gradients: a head tied to an embedding hands its gradient over (ops/_tied_gradients.py).
@@ -37,6 +38,7 @@ class Runtime:
 
     backends: dict[torch.dtype, list[str]] = field(default_factory=dict)
     excluded: dict[tuple[torch.dtype, str], str] = field(default_factory=dict)
+    own_products: bool = True
     sums_squares: bool = False
     overlaps: bool = False
     ties_gradients: bool = True

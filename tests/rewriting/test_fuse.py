@@ -286,7 +286,7 @@ def x():
 def test_fused_code_computes_the_same(kind, x, calls):
     model = kind()
     expected = outcome(model, x)
-    assert replace(model) == (EXACT[kind], "")
+    assert replace(model)[:2] == (EXACT[kind], "")
     assert_same(outcome(model, x), expected)
     assert calls
 
@@ -294,15 +294,15 @@ def test_fused_code_computes_the_same(kind, x, calls):
 @pytest.mark.parametrize("kind", INEXACT, ids=lambda kind: kind.__name__)
 def test_code_that_a_trace_cannot_hold_is_left_alone(kind):
     model = kind()
-    done, left = replace(model)
+    done, left, _ = replace(model)
     assert left
     assert not done
     assert "forward" not in model.__dict__
 
 
 def test_a_model_without_activation_needs_no_reason():
-    assert replace(nn.LayerNorm(4)) == ("", "")
-    assert replace(nn.Sequential(nn.Linear(2, 2), nn.Tanh())) == ("", "")
+    assert replace(nn.LayerNorm(4))[:2] == ("", "")
+    assert replace(nn.Sequential(nn.Linear(2, 2), nn.Tanh()))[:2] == ("", "")
 
 
 def test_the_gate_reads_its_input_before_another_module_can_write_to_it():
@@ -333,7 +333,7 @@ def test_the_activation_moves_up_to_the_layer_and_not_the_layer_down(x):
 
     model = Model()
     expected = F.relu(model.a(x)).detach()
-    assert replace(model) == ("Linear + ReLU", "")
+    assert replace(model)[:2] == ("Linear + ReLU", "")
     with torch.no_grad():
         torch.testing.assert_close(model(x), expected)
 
@@ -342,7 +342,7 @@ def test_a_gate_may_broadcast(x):
     model = Gated()
     model.up = nn.Linear(8, 1)
     expected = outcome(model, x)
-    assert replace(model) == ("SwiGLU", "")
+    assert replace(model)[:2] == ("SwiGLU", "")
     assert_same(outcome(model, x), expected)
 
 
@@ -453,7 +453,7 @@ def test_a_sequence_of_convolutions_computes_the_same(x, calls):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv1d(3, 12, 3), nn.SiLU(), nn.Conv1d(12, 4, 3, stride=2), nn.ReLU(), nn.Flatten())
     expected = outcome(model, x)
-    assert replace(model) == ("Conv1d + SiLU", "")
+    assert replace(model)[:2] == ("Conv1d + SiLU", "")
     assert_same(outcome(model, x), expected)
     assert calls == ["convolve"]
 
@@ -549,7 +549,7 @@ def test_torch_compile_may_break_its_graph_in_a_submodule(x):
     model = ModuleActivation()
     model.b = Breaks(12, 8)
     expected = outcome(model, x)
-    assert replace(model) == ("Linear + GELU", "")
+    assert replace(model)[:2] == ("Linear + GELU", "")
     assert_same(outcome(torch.compile(model, backend="eager"), x), expected)
 
 
@@ -615,7 +615,7 @@ def test_a_trace_lets_no_module_see_a_stand_in():
 
     model = ModuleActivation()
     model.b = Counts(12, 8)
-    assert replace(model) == ("Linear + GELU", "")
+    assert replace(model)[:2] == ("Linear + GELU", "")
     assert Counts.runs == 0
 
 
@@ -661,7 +661,7 @@ def test_a_scaled_sum_and_a_sum_with_a_number_are_left_alone(x):
 def test_a_norm_over_two_dimensions_is_left_alone():
     model = Residual()
     model.first = nn.RMSNorm((3, 8))
-    assert replace(model) == ("residual + RMSNorm", "")
+    assert replace(model)[:2] == ("residual + RMSNorm", "")
 
 
 def test_a_sum_may_broadcast(x, calls):

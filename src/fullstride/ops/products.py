@@ -78,6 +78,16 @@ def exclude(reasons: Mapping[tuple[torch.dtype, str], str]) -> None:
         names[:] = [instead if (dtype, name) in excluded else name for name in names]
 
 
+def leave_to_torch(dtype: torch.dtype) -> None:
+    """Nobody else multiplies from now on, in any dtype. ValueError where torch must not in this one."""
+    process = runtime.current()
+    if (dtype, "torch") in process.excluded:
+        raise ValueError(f"torch's product in {dtype} cannot be used here: {process.excluded[dtype, 'torch']}")
+    process.own_products = False
+    for names in process.backends.values():
+        names[:] = ["torch"] * len(SHAPES)
+
+
 def _has_gemm() -> bool:
     return _native.available() and hasattr(_native.kernels, "gemm")
 
@@ -147,8 +157,9 @@ def add_product(out: Tensor, a: Tensor, b: Tensor) -> bool:
     name = name_of(a, b, sums_rows=True)
     # Who cannot add in place loses more by the pass that adds than a product gains: 8 micro-batches of an MLP in bf16
     # took 1097 ms by torch, 6 % faster in the race, and 1003 by ours (Zen 4, `bench step`, two runs).
-    adds = name == "torch" and a.dtype is torch.float32
-    if name == "native" or (not adds and _has_gemm() and (a.dtype, "native") not in runtime.current().excluded):
+    adds, process = name == "torch" and a.dtype is torch.float32, runtime.current()
+    may_be_ours = process.own_products and _has_gemm() and (a.dtype, "native") not in process.excluded
+    if name == "native" or (not adds and may_be_ours):
         multiply(a, b, out, accumulate=True)
     elif adds:
         out.addmm_(a, b)

@@ -4,7 +4,7 @@ FastFunctions is a TorchFunctionMode: torch asks it before each of its functions
 with the same signature that returns NotImplemented where our op does not compute the same thing; then torch's runs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -28,20 +28,21 @@ from ..ops._tensors import KERNEL_DTYPES
 
 
 class FastFunctions(TorchFunctionMode):
-    """caught: counts the calls that were answered, by name."""
+    """caught: counts the calls that were answered, by name. without: parts that torch computes."""
 
     answers_views = True  # nn/conv2d.py asks for that
 
-    def __init__(self, caught: dict[str, int] | None = None) -> None:
+    def __init__(self, caught: dict[str, int] | None = None, without: Collection[str] = ()) -> None:
         super().__init__()
         self._caught = {} if caught is None else caught
+        self._without = without
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         fast = TABLE.get(func)
-        if fast is not None:
+        if fast is not None and PARTS_OF.get(func) not in self._without:
             result = fast(*args, **kwargs)
             if result is not NotImplemented:
                 name = NAMES[func]
@@ -271,3 +272,15 @@ TABLE: dict[Any, Callable[..., Any]] = {
     torch._VF.lstm: lstm,
 }
 NAMES = {func: func.__name__ for func in TABLE}
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "linear": (F.linear,),
+    "convolutions": (F.conv1d, F.conv2d, Tensor.view, Tensor.view_as),
+    "attention": (F.scaled_dot_product_attention, F.softmax, torch.softmax, Tensor.softmax),
+    "norms": (F.layer_norm, torch.layer_norm, F.rms_norm, torch.rms_norm),
+    "activations": (F.gelu, F.silu),
+    "dropout": (F.dropout,),
+    "embedding": (F.embedding,),
+    "loss": (F.cross_entropy,),
+}
+PARTS_OF = {func: part for part, functions in _FUNCTIONS.items() for func in functions}
+"""The part of mechanisms.PARTS that a function is of; lstm, which torch cannot do in bf16 everywhere, is of none."""

@@ -16,7 +16,7 @@ Where the gradient is to be differentiated (create_graph=True), the loss is torc
 also where torch would round it to bf16.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from ..ops.linear_cross_entropy import Options, dlogits_of, follow_autocast, fus
 from ..ops.products import product
 from .class_swap import foreign
 from .lazy_tensor import FUNCTIONS, Call, Inputs, LazyGradient, LazyLogits, Memory, dense
+from .mechanisms import Answer
 
 __all__ = ["MIN_CLASSES", "MIN_RATIO", "LazyHead", "LazyLogits", "install", "is_large", "lazy_linear", "wants_lazy"]
 
@@ -206,15 +207,15 @@ def is_large(module: torch.nn.Linear) -> bool:
     return module.out_features >= max(MIN_CLASSES, MIN_RATIO * module.in_features)
 
 
-def replace(module: torch.nn.Module) -> tuple[str, str]:
-    """(done, left); both empty for anything but a large linear layer."""
+def replace(module: torch.nn.Module, without: Collection[str] = ()) -> Answer:
+    """Empty for anything but a large linear layer. It is no part of anything: it has a mechanism of its own."""
     if type(module) is not torch.nn.Linear or not is_large(module):
-        return "", ""
+        return Answer()
     why_not = foreign(module)
     if why_not:
-        return "", why_not
+        return Answer(left=why_not)
     module.__class__ = LazyHead
-    return "fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks", ""
+    return Answer("fullstride.rewriting.lazy_logits.LazyHead: logits only if somebody looks")
 
 
 def put_back(module: torch.nn.Module) -> None:

@@ -12,9 +12,9 @@ from torch import nn
 
 from . import class_swap, lazy_logits, probes
 from .fusion import fuse
+from .mechanisms import Answer
 
-_Answer = tuple[str, str]  # what was done, or why nothing was; both empty if the mechanism does not know the module
-ORDER: dict[str, Callable[[nn.Module], _Answer]] = {
+ORDER: dict[str, Callable[[nn.Module, Collection[str]], Answer]] = {
     "lazy_logits": lazy_logits.replace,
     "class_swap": class_swap.replace,
     "probes": probes.replace,
@@ -24,25 +24,32 @@ ORDER: dict[str, Callable[[nn.Module], _Answer]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one module. `done` says what was put in its place, `left` why nothing was; one is empty."""
+    """What became of one module. `done` says what was put in its place, `left` why nothing was; one is empty.
+
+    parts: those of mechanisms.PARTS that `done` is of.
+    """
 
     name: str
     kind: str
     mechanism: str
     done: str = ""
     left: str = ""
+    parts: tuple[str, ...] = ()
 
 
 def rewrite(model: nn.Module, without: Collection[str] = ()) -> list[Outcome]:
-    """Makes every module fast that is known. One outcome a module that was, or that has a reason why not."""
+    """Makes every module fast that is known. One outcome a module that was, or that has a reason why not.
+
+    without: mechanisms and parts that are left out.
+    """
     mechanisms = {name: replace for name, replace in ORDER.items() if name not in without}
     outcomes = []
     for name, module in reversed(list(model.named_modules())):
         kind = type(module).__name__
         for mechanism, replace in mechanisms.items():
-            done, left = replace(module)
-            if done or left:
-                outcomes.append(Outcome(name or "(the model)", kind, mechanism, done, left))
+            answer = replace(module, without)
+            if answer.done or answer.left:
+                outcomes.append(Outcome(name or "(the model)", kind, mechanism, *answer))
                 break
     return outcomes[::-1]
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..optim.scaling import LossScaler, scale_gradient
 from .function_mode import FastFunctions
 from .kept_activations import kept_as_bf16
+from .split_weights import is_split
 
 
 @dataclass(eq=False)
@@ -30,6 +31,7 @@ class Setting:
     dtype: torch.dtype | None  # of autocast; None for fp32
     scaler: LossScaler | None = None  # of fp16
     answers: bool = True  # functions that the model calls, by function_mode.py
+    without: frozenset[str] = frozenset()  # parts that torch computes
     rounds: bool = False  # what forward keeps for backward to bf16, by kept_activations.py
     caught: dict[str, int] = field(default_factory=dict)  # how often it did, by the name of the function
 
@@ -54,7 +56,7 @@ def fast(setting: Setting, again: bool = False) -> Iterator[None]:
     try:
         with (
             autocast,
-            FastFunctions(setting.caught) if setting.answers else nullcontext(),
+            FastFunctions(setting.caught, setting.without) if setting.answers else nullcontext(),
             kept_as_bf16() if setting.rounds and not again else nullcontext(),
         ):
             yield
@@ -64,7 +66,9 @@ def fast(setting: Setting, again: bool = False) -> Iterator[None]:
 
 def _runs(setting: Setting) -> bool:
     running: Setting | None = getattr(_running, "setting", None)
-    if running is None or running.dtype is not setting.dtype or running.answers != setting.answers:
+    if running is None or running.dtype is not setting.dtype:
+        return False
+    if (running.answers, running.without) != (setting.answers, setting.without):
         return False
     return running.rounds or not setting.rounds
 
@@ -106,6 +110,29 @@ class PreparedForward:
     @property
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.__wrapped__)
+
+
+def wrap_forwards(model: nn.Module, setting: Setting) -> None:
+    """Around the model, and around each module that needs them when it is called alone.
+
+    Those are modules written in Python by others, which may call functions, and those that multiply by split weights.
+    """
+    for module in model.modules():
+        place = type(module).__module__
+        ours = place.startswith(("fullstride.", "torch.nn.")) and not place.startswith("fullstride.models.")
+        is_fused = "forward" in module.__dict__
+        multiplies = (ours or is_fused) and any(map(is_split, (module, *module.children())))
+        if module is model or not ours or multiplies:
+            module.__dict__["forward"] = PreparedForward(module, setting, module is model, multiplies)
+
+
+def unwrap_forwards(model: nn.Module) -> None:
+    for module in model.modules():
+        prepared = module.__dict__.get("forward")
+        if isinstance(prepared, PreparedForward):
+            del module.__dict__["forward"]
+            if prepared.inner is not None:
+                module.__dict__["forward"] = prepared.inner
 
 
 def to_fp32(value: Any) -> Any:

@@ -23,17 +23,23 @@ from ..nn.embedding import Embedding
 from ..nn.linear import Linear
 from ..nn.multihead_attention import MultiheadAttention
 from ..ops.convert import merge, split
+from .class_swap import foreign
 from .lazy_logits import LazyHead
 
 _CONVOLUTIONS = (Conv1d, Conv2d, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def split_weights(model: nn.Module) -> dict[nn.Parameter, Tensor]:
-    """Splits what can be split, in place. Returns the lower half of each such parameter."""
+def split_weights(model: nn.Module, plain: bool = False) -> dict[nn.Parameter, Tensor]:
+    """Splits what can be split, in place. Returns the lower half of each such parameter.
+
+    plain: also of torch's own linear layers, where those are to be left as they are.
+    """
     owners: dict[nn.Parameter, list[tuple[nn.Module, str]]] = {}
     known: set[tuple[nn.Module, str]] = set()
     for module in model.modules():
         known.update(_known_weights(module))
+        if plain and type(module) is nn.Linear and not foreign(module):
+            known.add((module, "weight"))
         for name, parameter in module._parameters.items():
             if parameter is not None:
                 owners.setdefault(parameter, []).append((module, name))

@@ -88,7 +88,7 @@ def mechanism_of(module: nn.Module) -> str:
     if isinstance(forward, (NormForward, RotaryForward, ContrastiveForward)):
         return "probes"
     fused = any(isinstance(getattr(value, "inner", value), GraphForward) for value in module.__dict__.values())
-    return "fusion" if fused or type(module) is Sequential else "-"
+    return "fusion" if fused or isinstance(module, Sequential) else "-"
 
 
 def _marked(function: Callable[..., Any], mark: Mark, only_if_used: bool = False) -> Callable[..., Any]:

@@ -8,20 +8,24 @@ Parameters, keys of the state_dict and submodules stay as they are; a module tha
 """
 
 import ast
+from collections.abc import Callable, Collection
 from types import CodeType, FunctionType
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ..mechanisms import Answer
 from .graph import GraphForward, make_plan
-from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, norm_of, takes_activation
-from .rewriter import fused_name, layer_activation
+from .kinds import PLAIN, activation_of, has_global_hooks, is_bare, is_linear, norm_of, takes_activation
+from .rewriter import PARTS, fused_name, layer_activation, left_out, takers
 from .straight_line import Inexact, source
 
 
 class Sequential(nn.Sequential):
     """Runs a linear layer or convolution and the activation behind it as one."""
+
+    takes_activation = staticmethod(takes_activation)
 
     def forward(self, input):  # type: ignore[no-untyped-def]
         if torch.compiler.is_compiling() or has_global_hooks():
@@ -30,7 +34,7 @@ class Sequential(nn.Sequential):
         index = 0
         while index < len(modules):
             module = modules[index]
-            activation = _fused_activation(modules, index) if type(input) in PLAIN else None
+            activation = _fused_activation(modules, index, self.takes_activation) if type(input) in PLAIN else None
             if activation is None:
                 input = module(input)
                 index += 1
@@ -40,40 +44,52 @@ class Sequential(nn.Sequential):
         return input
 
 
-def _fused_activation(modules: list[nn.Module], index: int) -> str | None:
+class SequentialOfLinear(Sequential):
+    """The same for linear layers alone."""
+
+    takes_activation = staticmethod(is_linear)
+
+
+def _fused_activation(modules: list[nn.Module], index: int, takes: Callable[[object], bool]) -> str | None:
     """The activation of the module after this one, when both can be run as one."""
-    if index + 1 == len(modules) or not takes_activation(modules[index]):
+    if index + 1 == len(modules) or not takes(modules[index]):
         return None
     activation = activation_of(modules[index + 1])
     return activation if activation and is_bare(modules[index]) and is_bare(modules[index + 1]) else None
 
 
-def replace(module: nn.Module) -> tuple[str, str]:
+def replace(module: nn.Module, without: Collection[str] = ()) -> Answer:
     """Fuses what the module's own code runs one after the other; its submodules' code is theirs.
-    (done, left); both empty for a module that has nothing to fuse."""
+
+    Empty for a module that has nothing to fuse.
+    """
+    off = left_out(without)
+    if off >= PARTS:
+        return Answer()
     if type(module) is nn.Sequential:
-        return _fuse_sequential(module)
-    done, left = _fuse_method(module, "forward")
-    if done or "forward" in module.__dict__:
-        return done, left
-    parts = [_fuse_method(module, name)[0] for name in _methods_of_forward(type(module))]
-    done = ", ".join(filter(None, parts))
-    return done, "" if done else left
+        return Answer() if "activations" in off else _fuse_sequential(module, off)
+    answer = _fuse_method(module, "forward", off)
+    if answer.done or "forward" in module.__dict__:
+        return answer
+    others = [_fuse_method(module, name, off) for name in _methods_of_forward(type(module))]
+    done = ", ".join(other.done for other in others if other.done)
+    parts = tuple(sorted({part for other in others for part in other.parts}))
+    return Answer(done, parts=parts) if done else answer
 
 
-def _fuse_method(module: nn.Module, name: str) -> tuple[str, str]:
+def _fuse_method(module: nn.Module, name: str, off: frozenset[str]) -> Answer:
     code = getattr(getattr(type(module), name), "__code__", None)
-    may_sum = _may_sum(module, code)
+    may_sum = "residuals" not in off and _may_sum(module, code)
     if not may_sum and not _may_activate(module, code):
-        return "", ""
+        return Answer()
     if name in module.__dict__:
-        return "", f"its {name} was replaced"
+        return Answer(left=f"its {name} was replaced")
     try:
-        plan = make_plan(module, name)
+        plan = make_plan(module, name, off)
     except Inexact as inexact:
-        return "", str(inexact) if may_sum or any(map(takes_activation, module.children())) else ""
-    module.__dict__[name] = GraphForward(module, name, plan)
-    return plan.what, ""
+        return Answer(left=str(inexact) if may_sum or any(map(takes_activation, module.children())) else "")
+    module.__dict__[name] = GraphForward(module, name, plan, off)
+    return Answer(plan.what, parts=plan.parts)
 
 
 def _methods_of_forward(kind: type[nn.Module]) -> list[str]:
@@ -109,21 +125,21 @@ def _may_sum(module: nn.Module, code: CodeType | None) -> bool:
     return any(isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) for node in ast.walk(written))
 
 
-def _fuse_sequential(module: nn.Sequential) -> tuple[str, str]:
+def _fuse_sequential(module: nn.Sequential, off: frozenset[str]) -> Answer:
     if "forward" in module.__dict__:
-        return "", "its forward was replaced"
+        return Answer(left="its forward was replaced")
     modules = list(module)
-    found = [_fused_activation(modules, index) for index in range(len(modules))]
+    found = [_fused_activation(modules, index, takers(off)) for index in range(len(modules))]
     named = zip(modules, found, strict=True)
     names = dict.fromkeys(fused_name(layer, activation) for layer, activation in named if activation)
     if names:
-        module.__class__ = Sequential
-    return ", ".join(names), ""
+        module.__class__ = SequentialOfLinear if "convolutions" in off else Sequential
+    return Answer(", ".join(names), parts=("activations",) if names else ())
 
 
 def put_back(module: nn.Module) -> None:
     """Gives the module its own code back. Nothing happens to one that was not fused."""
-    if type(module) is Sequential:
+    if isinstance(module, Sequential):
         module.__class__ = nn.Sequential  # type: ignore[assignment]
     for name, value in list(module.__dict__.items()):
         if isinstance(value, GraphForward):

@@ -5,7 +5,7 @@ it was: the same submodules, of the same kind, without hooks. Otherwise, and und
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +67,7 @@ class Plan:
     bypassed: Bypassed
     plain: dict[str, Any]
     what: str
+    parts: tuple[str, ...]  # of mechanisms.PARTS that `what` is of
 
     def holds(self, module: nn.Module, name: str) -> bool:
         if has_global_hooks() or getattr(type(module), name) is not self.original:
@@ -81,10 +82,10 @@ class Plan:
         return True
 
 
-def make_plan(module: nn.Module, name: str = "forward") -> Plan:
+def make_plan(module: nn.Module, name: str = "forward", without: Collection[str] = ()) -> Plan:
     """Traces and rewrites module.name. Raises Inexact when that is not exact, or when there is nothing to fuse."""
     graph, plain = trace(module, name)
-    rewriter = Rewriter(module, graph)
+    rewriter = Rewriter(module, graph, without)
     rewriter.run()
     if not rewriter.what:
         raise Inexact("no activation after a linear layer, no gate, no norm after a sum")
@@ -95,14 +96,17 @@ def make_plan(module: nn.Module, name: str = "forward") -> Plan:
     exec(code.src, names)
     num_inputs = sum(node.op == "placeholder" for node in graph.nodes)
     what = ", ".join(what if count == 1 else f"{count} x {what}" for what, count in rewriter.what.items())
-    return Plan(names["forward"], getattr(type(module), name), num_inputs, rewriter.bypassed, plain, what)
+    original, parts = getattr(type(module), name), tuple(sorted(rewriter.parts))
+    return Plan(names["forward"], original, num_inputs, rewriter.bypassed, plain, what, parts)
 
 
 class GraphForward(StandIn):
-    """Runs the plan of a method. A copy traces anew."""
+    """Runs the plan of a method. A copy traces anew. without: parts that are not fused."""
 
-    def __init__(self, module: nn.Module, name: str, plan: Plan) -> None:
-        self.module, self.name = module, name
+    without: Collection[str] = ()
+
+    def __init__(self, module: nn.Module, name: str, plan: Plan, without: Collection[str] = ()) -> None:
+        self.module, self.name, self.without = module, name, without
         self.plan: Plan | None = plan
         self.is_planned = True
 
@@ -112,11 +116,11 @@ class GraphForward(StandIn):
         if not self.is_planned:
             self.is_planned = True
             with suppress(Inexact):  # the class may have been another one where this was saved
-                self.plan = make_plan(self.module, self.name)
+                self.plan = make_plan(self.module, self.name, self.without)
         plan = self.plan
         if plan is None or len(args) != plan.num_inputs or not plan.holds(self.module, self.name):
             return self.original(self.module, *args)
         return plan.run(self.module, *args)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"module": self.module, "name": self.name, "plan": None, "is_planned": False}
+        return self.__dict__ | {"plan": None, "is_planned": False}

@@ -10,7 +10,7 @@ An operation is moved only where no other can have written to its argument in be
 
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from ...ops._activations import activate
 from ...ops.bias_act import bias_act
 from ...ops.glu import GATES, glu
 from ...ops.linear import linear
-from .kinds import PLAIN, activation_of, norm_of, takes_activation
+from .kinds import PLAIN, activation_of, is_linear, norm_of, takes_activation
 from .residual_norm import residual_norm
 
 Bypassed = dict[str, tuple[nn.Module, Callable[[nn.Module], object], object]]
@@ -72,18 +72,41 @@ def fused_name(layer: nn.Module | None, activation: str) -> str:
     return f"{'Conv1d' if isinstance(layer, nn.Conv1d) else 'Linear'} + {_NAMES[activation]}"
 
 
+PARTS = frozenset({"gates", "activations", "residuals"})  # of mechanisms.PARTS, which are fused here
+
+
+def left_out(without: Collection[str]) -> frozenset[str]:
+    """With what follows from it: a sum is added up in our norm, so there must be one."""
+    return frozenset({*without, "residuals"} if "norms" in without else without)
+
+
+def takers(without: Collection[str]) -> Callable[[object], bool]:
+    """Tells which layers go on with the activation behind them."""
+    return is_linear if "convolutions" in without else takes_activation
+
+
 class Rewriter:
     """Fuses in a traced graph, and notes on which submodules that relies."""
 
-    def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
-        self.module, self.graph = module, graph
+    def __init__(self, module: nn.Module, graph: fx.Graph, without: Collection[str] = ()) -> None:
+        self.module, self.graph, self.without = module, graph, left_out(without)
+        self.takes_activation = takers(without)
         self.bypassed: Bypassed = {}
         self.what: Counter[str] = Counter()
+        self.parts: set[str] = set()
 
     def run(self) -> None:
-        for fuse in (self._gate, self._layer, self._alone, self._residual):
+        fusions = (
+            ("gates", self._gate), ("activations", self._layer), ("activations", self._alone),
+            ("residuals", self._residual),
+        )  # fmt: skip
+        for part, fuse in fusions:
+            if part in self.without:
+                continue
+            before = self.what.total()
             for node in list(self.graph.nodes):
                 fuse(node)
+            self.parts |= {part} if self.what.total() > before else set()
         self.graph.lint()
 
     def _gate(self, product: fx.Node) -> None:
@@ -118,7 +141,7 @@ class Rewriter:
         """activation(linear(x)). The activation moves up to the linear layer, whose result nobody else sees."""
         activation = self._activation(node)
         layer = node.args[0] if activation else None
-        if not isinstance(layer, fx.Node) or len(layer.users) > 1 or not takes_activation(self._child(layer)):
+        if not isinstance(layer, fx.Node) or len(layer.users) > 1 or not self.takes_activation(self._child(layer)):
             return
         assert activation is not None
         name = str(layer.target)
