@@ -33,7 +33,7 @@ demo: RUN := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 demo: setup     ## train a network on real digits, compare it with stock PyTorch, show both in a report
 	$(BIN)/fullstride data mnist
 	$(BIN)/fullstride train mlp-mnist --run $(RUN) --no-report
-	$(BIN)/fullstride compare mlp-mnist --seconds 60 --json $(RUN)/compare.json
+	$(BIN)/fullstride compare mlp-mnist --seconds 60 --to $(RUN)/compare --json $(RUN)/compare.json
 	@printf 'report: ' && $(BIN)/fullstride report $(RUN)
 
 test: setup check test-native test-sanitize test-python  ## every check and test

@@ -1,5 +1,7 @@
 """fullstride compare, with a stand-in for the measurement."""
 
+from pathlib import Path
+
 import pytest
 
 from fullstride import cli
@@ -17,11 +19,11 @@ def compared(monkeypatch):
 
 
 def test_compare_measures_the_recipe_with_the_options(compared, tmp_path):
-    words = ["--seconds", "5", "--json", str(tmp_path / "c.json"), "--best", "--steps", "70"]
+    words = ["--seconds", "5", "--json", str(tmp_path / "c.json"), "--best", "--steps", "70", "--to", "s", "--anew"]
     assert cli.main(["compare", "mlp", *words]) == 0
-    ((config, seconds, best, json),) = compared
+    ((config, *rest),) = compared
     assert (config.recipe, config.steps) == ("mlp", 70)
-    assert (seconds, best, json) == (5.0, True, tmp_path / "c.json")
+    assert rest == [5.0, True, tmp_path / "c.json", Path("s"), True]
 
 
 def test_compare_takes_a_config_file(compared, tmp_path):
@@ -32,7 +34,14 @@ def test_compare_takes_a_config_file(compared, tmp_path):
 
 def test_compare_takes_a_minute_unless_told(compared):
     cli.main(["compare", "mlp"])
-    assert compared[0][1:] == (60.0, False, None)
+    assert compared[0][1:] == (60.0, False, None, None, False)
+
+
+def test_compare_needs_a_recipe(compared, capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["compare", "--seconds", "5"])
+    assert ended.value.code == 2
+    assert "expected a recipe or --config FILE" in one_line(capsys.readouterr().err)
 
 
 def test_a_wrong_field_is_named_before_anything_is_measured(compared, capsys):

@@ -88,7 +88,7 @@ def test_ids_of_all_figures_together_are_unique_and_found(full):
 
 def test_every_picture_has_its_caption_as_alternative_text(full):
     drawn = full.all("svg")
-    assert len(drawn) == 14
+    assert len(drawn) == 15
     assert all(attributes["role"] == "img" for attributes in drawn)
     assert all(attributes["aria-label"] in full.text for attributes in drawn)
     assert all(attributes["alt"] for attributes in full.all("img"))

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from fullstride.report import comparison, gradients, headline, learning, resources, speed, surroundings
+from fullstride.report import gradients, headline, learning, resources, speed, surroundings
 from fullstride.report.run import Run
 
-from .runs import COMPARE, eval_row, event_row, make_run, rows, train_row
+from .runs import eval_row, event_row, make_run, rows, train_row
 
 
 def test_status_tells_finished_stopped_and_unfinished_runs_apart():
@@ -91,40 +91,6 @@ def test_table_of_many_evaluations_is_short_and_has_the_best_and_the_last():
     assert len(steps) <= 10
     assert "33 (best)" in steps
     assert steps[-1] == "100"
-
-
-def test_comparison_says_how_much_faster_with_its_spread():
-    section = comparison.section(make_run(compare=COMPARE))
-    assert "3.00 times as fast as stock PyTorch (2.90 to 3.10 in the rounds)" in section.text
-    assert [row[0] for row in section.tables[0].rows] == ["Fullstride, fp32", "stock PyTorch, fp32"]
-    assert [row[1] for row in section.tables[0].rows] == ["150", "450"]
-    assert [row[4] for row in section.tables[0].rows] == ["1.17", "1.05"]  # without the one that was not finite
-    assert len(section.figures) == 2
-
-
-def test_comparison_with_other_settings_says_so():
-    own = {"seed": 0, "model": {"hidden": [512], "dropout": 0.0}}
-    theirs = {"seed": 0, "model": {"hidden": [256], "dropout": 0.0}}
-    section = comparison.section(make_run(config=own, compare=COMPARE | {"config": theirs}))
-    assert section.text.endswith("with other settings than this run: model.hidden [256] instead of [512].")
-    assert "other settings" not in comparison.section(make_run(config=own, compare=COMPARE | {"config": own})).text
-
-
-def test_loss_of_a_side_is_that_of_its_last_steps():
-    compare = {"sides": [{"name": "stock default", "losses": [100.0] * 50 + [2.0] * 10}]}
-    assert comparison.section(make_run(compare=compare)).tables[0].rows[0][4] == "2.00"
-
-
-@pytest.mark.parametrize("compare", [None, {}, {"sides": []}, {"sides": "x", "ratios": 3}])
-def test_without_a_comparison_there_is_no_section(compare):
-    assert comparison.section(make_run(compare=compare)) is None
-    assert comparison.ratio(compare) is None
-
-
-def test_comparison_with_missing_parts_shows_the_rest():
-    section = comparison.section(make_run(compare={"sides": [{"name": "stock default"}], "ratios": [{}]}))
-    assert section.tables[0].rows == [("stock PyTorch", "-", "-", "-", "-", "-")]
-    assert section.figures == []
 
 
 def test_run_that_simply_ran_has_no_list_of_events():

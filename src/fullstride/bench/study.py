@@ -33,6 +33,8 @@ HOME = Path("studies")
 FILE = "study.json"
 _SAME = ("cpu", "usable_cores", "isa", "torch", "python", "commit")  # of the conditions; parts of others do not mix
 _FORMAT = 1
+_KEYS: dict[str, Any] = {"command": str, "wish": dict, "conditions": dict, "parts": dict, "outcome": (dict, type(None))}
+_NO_MATTER = ("run.lock", f"{FILE}.partial")  # what there is before the first file is
 Say = Callable[[str], object]
 
 
@@ -88,13 +90,13 @@ class Study:
 
     def record(self, name: str, part: Mapping[str, Any], said: str = "") -> None:
         """`said`: what left() prints of it."""
-        self.parts[name] = {**part, **({"said": said} if said else {})}
-        self._content["outcome"] = None  # of fewer parts
-        self._write()
+        new = {**part, **({"said": said} if said else {})}
+        self._write(parts=self.parts | {name: new}, outcome=None)  # before it counts; an outcome is of fewer parts
+        self.parts[name], self._content["outcome"] = new, None
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
+        self._write(outcome=dict(outcome))
         self._content["outcome"] = dict(outcome)
-        self._write()
 
     def write_report(self, title: str, lead: str, sections: Sequence["Section"], picture: "Figure") -> list[Path]:
         """report.html and picture.png, and their paths; without matplotlib none, which is said."""
@@ -114,8 +116,8 @@ class Study:
             durable.replace(self.folder / "picture.png", image),
         ]
 
-    def _write(self) -> None:
-        text = json.dumps(self._content, indent=1, allow_nan=False)
+    def _write(self, **changes: Any) -> None:
+        text = json.dumps(self._content | changes, indent=1, allow_nan=False)
         durable.replace(self.folder / FILE, (text + "\n").encode(), alone=True)
 
 
@@ -140,12 +142,20 @@ def opened(
     command: as a user types it, `ablate mlp`. wish: what decides what is measured, plain JSON.
     """
     wish = json.loads(json.dumps(wish))
-    before = check(folder)
-    if before is not None and not anew:
-        _check_same(folder, before, command, wish, conditions)
+
+    def look() -> dict[str, Any] | None:
+        found = check(folder)
+        if found is None or not (found["parts"] or found["outcome"]):
+            return None  # of what failed before its first part, nothing can mix
+        if not anew:
+            _check_same(folder, found, command, wish, conditions)
+        return found
+
+    look()  # before there is a folder that nobody wanted
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = lock.take(folder)
     try:
+        before = look()  # who held the lock until now may have measured
         if before is not None and anew:
             _put_aside(folder, say)
         begins = before is None or anew
@@ -171,15 +181,16 @@ def check(folder: Path) -> dict[str, Any] | None:
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--to: expected a folder, got the file {folder}; give another name")
     if not (folder / FILE).exists():
-        if folder.is_dir() and any(path.name != "run.lock" for path in folder.iterdir()):
+        if folder.is_dir() and any(path.name not in _NO_MATTER for path in folder.iterdir()):
             raise ValueError(f"--to: {folder} has other things in it, and no {FILE}; give an empty or a new folder")
         return None
     try:
         content: dict[str, Any] = json.loads((folder / FILE).read_bytes())
-        assert content["format"] == _FORMAT
-        assert isinstance(content["parts"], dict)
-    except (ValueError, KeyError, TypeError, AssertionError):
-        raise ValueError(f"{folder / FILE} cannot be read: remove {folder}, or name another folder by --to") from None
+        good = content["format"] == _FORMAT and all(isinstance(content[key], kind) for key, kind in _KEYS.items())
+    except (ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        raise ValueError(f"{folder / FILE} cannot be read: remove {folder}, or name another folder by --to")
     return content
 
 
@@ -214,15 +225,15 @@ def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _put_aside(folder: Path, say: Say) -> None:
-    """Nothing that was measured is lost."""
-    number = 1
-    while (kept := folder.with_name(f"{folder.name}-before-{number}")).exists():
+    """Nothing that was measured is lost. The study goes last: killed before, the same command can do the rest."""
+    number, whole = 1, folder.resolve()
+    while (kept := whole.with_name(f"{whole.name}-before-{number}")).exists():
         number += 1
     kept.mkdir()
-    for path in folder.iterdir():
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == FILE):
         if path.name != "run.lock":
             path.rename(kept / path.name)
-    say(f"what there was is in {kept} now")
+    say(f"what there was is in {folder.with_name(kept.name) if folder.name else kept} now")
 
 
 class _Signal(BaseException):

@@ -9,21 +9,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..bench.step.cases import MODELS
+from . import studies
 from .arguments import json_file, positive, seconds
 
 
 def add(commands: Any) -> None:
-    compare = commands.add_parser(
+    compare = studies.add_command(
+        commands,
         "compare",
-        help="a recipe's training steps against stock PyTorch",
-        usage="fullstride compare RECIPE [options] [--any.field VALUE ...]\n"
-        "       fullstride compare --config FILE [options] [--any.field VALUE ...]",
-        description="Trains the same model on the same data from the same weights with Fullstride and with plain"
-        " PyTorch, each in its own process, in turns, and shows speed and losses of both.",
-        epilog="Every field of the config is an option: `fullstride train RECIPE --help` lists them.",
-        allow_abbrev=False,  # what is not known here is a field of the config
+        "a recipe's training steps against stock PyTorch",
+        "Trains the same model on the same data from the same weights with Fullstride and with plain PyTorch, each in"
+        " its own process, in turns. Shows speed, memory and losses of both, at the same step and at the same time.",
     )
-    compare.add_argument("--config", metavar="FILE", type=Path, help="YAML with a line 'recipe: NAME' and fields")
     compare.add_argument(
         "--seconds", metavar="S", type=seconds, default=60.0, help="of steps, of all sides together (default: 60)"
     )
@@ -31,16 +28,17 @@ def add(commands: Any) -> None:
         "--best", action="store_true", help="against stock PyTorch at its best, too; trying torch.compile takes minutes"
     )
     compare.add_argument("--json", metavar="FILE", type=Path, help="write the outcome there, too")
-    compare.set_defaults(command=_compare, takes_fields=True)
+    compare.set_defaults(command=_compare)
 
     bench = commands.add_parser("bench", help="measure", description="Measurements.")
     subjects = bench.add_subparsers(title="subjects", metavar="SUBJECT", required=True)
     kernels = subjects.add_parser(
         "kernels",
-        help="every kernel against torch and against the memory's bandwidth",
-        description="Measures every kernel against torch in the same process, in turns, and against the bandwidth of"
-        " the memory. Memory is allocated as in any process; with --keep-heap both sides are spared the page faults of"
-        " new tensors. A missed target is named at the end and does not change the exit code.",
+        help="every kernel against torch, its portable form, and what the machine reaches",
+        description="Measures every kernel against torch and against its own portable variant in the same process, in"
+        " turns, and tells GFLOP/s, GB/s or parameters/s and what share of the machine's own rate they are. Memory"
+        " is allocated as in any process; with --keep-heap both sides are spared the page faults of new tensors. A"
+        " missed target is named at the end and does not change the exit code.",
     )
     kernels.add_argument("--json", metavar="FILE", type=Path, help="write conditions and results there, too")
     kernels.add_argument("--only", metavar="NAME", action="append", default=[], help="only this op; may be repeated")
@@ -70,15 +68,10 @@ def add(commands: Any) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from .train import configure, recipe_of
-
-    recipe = recipe_of(options)
-    if recipe is None and options.config is None:
-        options.parser.error("expected a recipe or --config FILE; `fullstride recipes` lists the recipes")
-    config = configure(recipe, options.config, options.fields, options.parser)
+    config = studies.config_of(options)
     from ..bench.compare import benchmark as compare
 
-    compare.run(config, options.seconds, options.best, options.json)
+    compare.run(config, options.seconds, options.best, options.json, options.to, options.anew)
     return 0
 
 

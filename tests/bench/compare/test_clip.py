@@ -15,11 +15,11 @@ from fullstride.bench.step.side import Training
 from ...recipes.tiny_clip import tiny
 
 
-def test_both_sides_of_a_clip_take_the_same_steps(monkeypatch):
+def test_both_sides_of_a_clip_take_the_same_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(step, "measure_peaks", lambda: {"fp32": 100.0, "bf16": None})
     config = tiny(steps=9, accumulate=2, model={"dropout": 0.0}, optimizer={"lr": 1e-3})
     said: list[str] = []
-    found = compare.run(config, seconds=0.05, say=said.append)
+    found = compare.run(config, 0.05, to=tmp_path, say=said.append)
     ours, stock = (side["losses"] for side in found["sides"])
     assert len(stock) >= 3
     assert ours == pytest.approx(stock, rel=1e-4)

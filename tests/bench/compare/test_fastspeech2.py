@@ -10,11 +10,11 @@ from fullstride.bench.step import benchmark as step
 from ...recipes.speech_corpus import tiny
 
 
-def test_both_sides_of_a_voice_take_the_same_steps(monkeypatch):
+def test_both_sides_of_a_voice_take_the_same_steps(tmp_path, monkeypatch):
     monkeypatch.setattr(step, "measure_peaks", lambda: {"fp32": 100.0, "bf16": None})
     config = tiny(steps=9, model={"dropout": 0.0, "predictor_dropout": 0.0}, optimizer={"lr": 1e-3})
     said: list[str] = []
-    found = compare.run(config, seconds=0.05, say=said.append)
+    found = compare.run(config, 0.05, to=tmp_path, say=said.append)
     ours, stock = (side["losses"] for side in found["sides"])
     assert len(stock) >= 3
     assert ours == pytest.approx(stock, rel=1e-4)

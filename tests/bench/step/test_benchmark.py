@@ -342,12 +342,14 @@ class Scripted:
     seconds: dict[str, float | Exception]
     open: list[str]
 
-    def __init__(self, name, config):
+    def __init__(self, name, config, limit=None):
         self.name = name
         self.cost = self.seconds[name]
         self.open.append(name)
+        self.limits = [limit]  # of each answer
 
     def run(self, steps, limit=None):
+        self.limits.append(limit)
         if isinstance(self.cost, Exception):
             raise self.cost
         return {"seconds": [self.cost] * steps}
@@ -384,6 +386,25 @@ def test_the_fastest_combination_is_stock_at_its_best(monkeypatch):
     assert len(outcomes) == 8
 
 
+def test_every_answer_of_a_trial_has_a_limit(monkeypatch):
+    limits: dict[str, list[float | None]] = {}
+    close = Scripted.close
+
+    def note(self):
+        limits[self.name] = self.limits
+        close(self)
+
+    monkeypatch.setattr(Scripted, "close", note)
+    best_of(
+        monkeypatch, fused=0.8, bf16=0.7, bf16_fused=2.0, compile=0.9, fused_compile=0.6, bf16_compile=0.4,
+        bf16_fused_compile=0.3,
+    )  # fmt: skip
+    assert len(limits) == 7
+    for name, given in limits.items():
+        assert set(given[1:]) == ({900.0} if "compile" in name else {20.0})
+        assert given[0] == 900.0
+
+
 def test_slow_and_failed_combinations_are_told(monkeypatch):
     failed = SideFailed("stock (torch.compile): RuntimeError: no C++ compiler")
     name, outcomes = best_of(monkeypatch, fused=0.8, bf16=9.0, compile=failed, fused_compile=failed)
@@ -411,8 +432,8 @@ def test_stock_that_dies_as_it_comes_can_still_have_a_best(monkeypatch):
 class Mortal(Scripted):
     """Of which those that fail do so at their first step."""
 
-    def __init__(self, name, config):
-        super().__init__(name, config)
+    def __init__(self, name, config, limit=None):
+        super().__init__(name, config, limit)
         self.facts = {"precision": "fp32", "gflop": 1.0, "units": 8, "unit": "samples"}
         self.facts |= {"parameters": 10, "dropout": False}
         self.losses, self.peaks, self.frozen = [], [], []

@@ -1,6 +1,6 @@
 """What `fullstride compare` hands over to its sides, in a temporary folder: a recipe without Fullstride in it.
 
-    recipe.json             the model's plain file and its arguments, optimizer, clipping, accumulation, work of a step
+    recipe.json             the model's plain file and its arguments, optimizer, clipping, freezing, work of a step
     weights.safetensors     that every side starts from: those that a run of the recipe starts from
     step-12.safetensors     its micro-batches as "0.0", "0.1", "1.0", ...: number, place in the batch; and "lr"
     valid-0.safetensors     a batch of the held-out data, "0.0" and so on, if it was asked for
@@ -18,13 +18,13 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ... import models
 from ...data import loader
-from ...recipes.config import Config, Optimizer
+from ...recipes.config import Config, Freeze, Optimizer
 from ...recipes.strict import as_mapping
-from ...train.assembly import build_schedule
+from ...train.assembly import build_freezer, build_schedule
 from ..step import process as step_process
 
 
@@ -41,6 +41,9 @@ class Folder:
             torch.manual_seed(config.seed)
             model = task.build_model()
             task.load_weights(model)
+        # Copies, because tied weights are one tensor under several names, which safetensors refuses.
+        weights = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
+        save_file(weights, path / "weights.safetensors")
         flops = task.flops(model)
         num_samples, wish = config.micro_batch * config.accumulate, as_mapping(config)
         facts = {
@@ -49,6 +52,7 @@ class Folder:
             "seed": config.seed,
             "optimizer": stock_optimizer(config.optimizer),
             "clip": config.clip,
+            "freeze": self._freezing(model),
             "threads": config.threads,
             "config": {f.name: wish[f.name] for f in fields(Config)},  # what every recipe has, for our side
             "unit": task.unit,
@@ -56,9 +60,6 @@ class Folder:
             "gflop": None if flops is None else num_samples * flops / 1e9,
         }
         (path / "recipe.json").write_text(json.dumps(facts))
-        # Copies, because tied weights are one tensor under several names, which safetensors refuses.
-        weights = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
-        save_file(weights, path / "weights.safetensors")
 
     def provide(self, end: int) -> None:
         """Writes the steps before `end` that are not there yet, and rests: the sides need the cores."""
@@ -96,6 +97,20 @@ class Folder:
             tensors |= {f"{i}.{j}": tensor.contiguous() for j, tensor in enumerate(batch)}
         self.bytes_of_step = sum(tensor.nbytes for tensor in tensors.values())
         return tensors
+
+    def _freezing(self, model: nn.Module) -> dict[str, Any] | None:
+        """What stock's freezer is told: the recipe's wishes, and the layers, which it would have to write down."""
+        freezer = build_freezer(self._config, model)
+        if freezer is None:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            self._task.loss(model, self._task.train_data.batch(*self._order.micro_batch(0)))
+        freezer.step(0.0)  # the forward pass has shown the layers
+        wish = {f.name: getattr(self._config.freeze, f.name) for f in fields(Freeze) if f.name != "enabled"}
+        stages = [
+            {key: stage[key] for key in ("layers", "parameters", "detach")} for stage in freezer.state_dict()["stages"]
+        ]
+        return wish | {"threshold": freezer.options.threshold, "stages": stages}
 
     def _file(self, step: int) -> Path:
         return self.path / f"step-{step}.safetensors"

@@ -89,5 +89,6 @@ class Lookahead:
         self.num_steps += 1
         if self.num_steps % self.k == 0:
             for p, slow in self.slow:
-                slow.lerp_(p, self.alpha)
-                p.copy_(slow)
+                if p.grad is not None:  # a frozen one stays
+                    slow.lerp_(p, self.alpha)
+                    p.copy_(slow)

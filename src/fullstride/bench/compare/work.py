@@ -4,6 +4,7 @@ The process of stock PyTorch loads this file by its path: it must not import any
 torch has not is imported where only ours comes by.
 """
 
+import importlib.util
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ class Work:
         self.threads: int | None = facts["threads"]
         self.unit: str = facts["unit"]
         self.num_units: int = facts["num_units"]  # of a step
+        self.compiled = False  # by torch.compile
 
     def build(self) -> nn.Module:
         torch.manual_seed(self.facts["seed"])  # dropout goes on from here
@@ -40,7 +42,7 @@ class Work:
 
     def optimizer(self, model: nn.Module, fused: bool | None, compiled: bool = False) -> Any:
         """Of stock PyTorch: what torch.optim lacks is written out in plain_optimizers.py."""
-        wish = self.facts["optimizer"]
+        wish, self.compiled = self.facts["optimizer"], compiled
         if hasattr(torch.optim, wish["class"]):
             optimizer = getattr(torch.optim, wish["class"])(model.parameters(), fused=fused, **wish["arguments"])
         else:
@@ -75,6 +77,18 @@ class Work:
         from fullstride.train import assembly
 
         return assembly.build_freezer(self._our_config(), model)
+
+    def plain_freezer(self, model: nn.Module) -> Any:
+        """Of stock PyTorch, if the recipe freezes: the same rules, written out in plain_freezing.py."""
+        wish = self.facts["freeze"]
+        if wish is None:
+            return None
+        path = Path(__file__).with_name("plain_freezing.py")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+        return module.Freezer(model, compiled=self.compiled, **wish)
 
     def _our_config(self) -> Any:
         from fullstride.recipes import config, strict

@@ -16,6 +16,7 @@ from ...machine import onednn
 
 _SCRIPT = Path(__file__).with_name("side.py")
 _OURS = re.compile(r"FULLSTRIDE_|THP_MEM_ALLOC_ENABLE$|GLIBC_TUNABLES$|MALLOC_")
+_ALLOCATOR = re.compile(r"THP_MEM_ALLOC_ENABLE$|GLIBC_TUNABLES$|MALLOC_|FULLSTRIDE_HEAP$")
 _REST_POLL, _REST_LOOKS, _REST_LIMIT = 0.02, 3, 5.0  # seconds, looks in a row, seconds
 
 
@@ -43,6 +44,7 @@ class Side:
     def __init__(self, name: str, config: dict[str, Any], limit: float | None = None) -> None:
         self.name, self.config = name, config
         self.losses: list[float] = []  # of each step
+        self.seconds: list[float] = []
         self.peaks: list[int] = []  # bytes that the process had held at most, after each step
         self.frozen: list[
             tuple[int, list[str]]
@@ -52,7 +54,7 @@ class Side:
         self._process = subprocess.Popen(
             [sys.executable, str(_SCRIPT), json.dumps(config)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0,
-            env=our_environment() if config.get("fullstride") else stock_environment(),
+            env=environment_of(config),
         )  # fmt: skip
         try:
             self.facts = self._answer(limit)
@@ -68,9 +70,18 @@ class Side:
         """Trains; `limit` in seconds."""
         answer = self._ask({"steps": steps}, limit)
         self.losses += answer["losses"]
+        self.seconds += answer["seconds"]
         self.peaks += answer["peaks"]
         self.frozen += [(step, layers) for step, layers in answer["frozen"]]
         return answer
+
+    def again(self, first: int, steps: int, limit: float | None = None) -> dict[str, Any]:
+        """Trains on the data of these steps once more, which does not count: `losses` and the others stay."""
+        return self._ask({"again": [first, steps]}, limit)
+
+    def explain(self) -> dict[str, Any]:
+        """What Fullstride has done so far."""
+        return self._ask({"explain": 1}, None)
 
     def evaluate(self) -> float:
         """The mean loss over the held-out data, which Folder.provide_valid() has written."""
@@ -129,6 +140,17 @@ class Side:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return SideFailed(f"{self.name}: its process ended, {how}" + (f": {lines[-1].strip()}" if lines else ""))
+
+
+def environment_of(config: dict[str, Any]) -> dict[str, str]:
+    """Of a side. One of a single technique of ours over stock PyTorch ("over_stock") has our allocator only if it is
+    that technique; "environment" are variables of its own."""
+    if not (config.get("fullstride") or config.get("imports")):
+        return stock_environment()
+    found = our_environment()
+    if config.get("over_stock"):
+        found = {name: value for name, value in found.items() if not _ALLOCATOR.match(name)}
+    return found | config.get("environment", {})
 
 
 def stock_environment() -> dict[str, str]:

@@ -4,11 +4,18 @@ Run by its path, so that the process of stock PyTorch never imports Fullstride: 
 
     {"model", "accumulate", "fullstride": precision or null, "autocast": bool, "fused": bool, "compile": bool}
 
-as JSON; with "recipe" it is a folder that says what to train (compare/folder.py). It writes one line of facts when the
-model stands, then answers each line it reads with a line:
+as JSON; with "recipe" it is a folder that says what to train (compare/folder.py). More, for single techniques:
+
+    "options"   of prepare(), instead of the recipe's
+    "imports"   true: Fullstride is imported, and nothing else is done with it
+    "overlaps"  true: weight gradients are computed beside the rest of backward, whether that was measured to pay or not
+
+It writes one line of facts when the model stands, then answers each line it reads with a line:
 
     {"steps": n}      -> {"seconds": [...], "losses": [...], "peaks": [...], "faults": of all these steps,
                           "frozen": [[step, the layers that are frozen after it], ...] where these changed}
+    {"again": [first, n]}  -> the same on the data of n steps from `first` on, which it has seen before
+    {"explain": 1}    -> {"lines": of explain() so far, "used": names of mechanisms and parts that did something, ...}
     {"evaluate": 1}   -> {"loss": the mean over the held-out data of the recipe's folder, "count": of its targets}
     {"save": path}    -> {"saved": path}, the weights in fp32 as safetensors
     {"profile": n}    -> {"milliseconds": of a step, "phases": [...], "ops": [[name, calls, share of the time], ...],
@@ -67,22 +74,50 @@ class Training:
         self.precision = "bf16" if self.autocast else "fp32"
         self.explanation: list[str] = []
         if config.get("fullstride"):
-            import fullstride
-
-            options = {"precision": config["fullstride"], "clip": work.clip, "threads": work.threads}
-            options |= work.our_options() | config.get("options", {})
-            model, optimizer = fullstride.prepare(model, work.our_optimizer(model), **options)
-            self.freezer = work.our_freezer(model)
-            self.clip = None  # the optimizer does
-            explanation = fullstride.explain(model)
-            self.precision, self.explanation = explanation.precision, str(explanation).splitlines()
+            optimizer = self.prepare(model, config)
         else:
             fused = True if config.get("fused") else None  # None is the default
             optimizer = work.optimizer(model, fused, compiled=config.get("compile", False))
-            if config.get("compile"):
-                model = torch.compile(model)  # type: ignore[assignment]
+            self.freezer = work.plain_freezer(model)
+        if config.get("compile"):
+            model = torch.compile(model)  # type: ignore[assignment]
         self.model, self.optimizer = model.train(), optimizer
         self.plain: nn.Module = getattr(model, "_orig_mod", model)  # to evaluate: nothing is compiled for that alone
+
+    def prepare(self, model: nn.Module, config: dict[str, Any]) -> Any:
+        """By Fullstride, in place. The optimizer; stock PyTorch's where ours is left out."""
+        import fullstride
+
+        options = {"precision": config["fullstride"], "clip": self.clip, "threads": self.work.threads}
+        options |= self.work.our_options() | config.get("options", {})
+        if "optimizer" in options.get("without", ()):
+            fullstride.prepare(model, **options | {"clip": None, "state_precision": None})
+            optimizer = self.work.optimizer(model, fused=None)
+        else:
+            _, optimizer = fullstride.prepare(model, self.work.our_optimizer(model), **options)
+            self.clip = None  # the optimizer does
+        if config.get("overlaps"):
+            from fullstride.ops._overlap import overlap_weight_grads
+
+            overlap_weight_grads(True)
+        self.freezer = self.work.our_freezer(model)
+        explanation = fullstride.explain(model)
+        self.precision, self.explanation = explanation.precision, str(explanation).splitlines()
+        return optimizer
+
+    def explain(self, _: int) -> dict[str, Any]:
+        """What Fullstride has done so far; nothing on the side of stock PyTorch."""
+        if "fullstride.preparation" not in sys.modules:
+            return {"lines": [], "used": [], "functions": []}
+        import fullstride
+        from fullstride.rewriting.used import functions_used, used
+
+        found = fullstride.explain(self.plain)
+        return {
+            "lines": str(found).splitlines(),
+            "used": sorted(used(self.plain, found.outcomes, found.setting)),
+            "functions": sorted(functions_used(found.setting.caught)),  # parts whose functions the model calls
+        }
 
     def data(self, steps: int) -> list[Data]:
         """Of the next steps."""
@@ -112,9 +147,16 @@ class Training:
         return total
 
     def run(self, steps: int) -> dict[str, Any]:
-        data = self.data(steps)  # before the clock starts
+        return self.take(self.data(steps))  # before the clock starts
+
+    def again(self, which: list[int]) -> dict[str, Any]:
+        first, steps = which
+        self.num_steps += steps
+        return self.take([self.work.step(number) for number in range(first, first + steps)])
+
+    def take(self, data: list[Data]) -> dict[str, Any]:
         seconds, losses, peaks, frozen, faults = [], [], [], [], page_faults()
-        for number, (batches, lr) in enumerate(data, self.num_steps - steps + 1):
+        for number, (batches, lr) in enumerate(data, self.num_steps - len(data) + 1):
             start = time.perf_counter()
             losses.append(self.step(batches, lr))
             seconds.append(time.perf_counter() - start)
@@ -242,7 +284,7 @@ def main() -> int:
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != _HERE]
     with answers() as out:
         try:
-            if config.get("fullstride"):
+            if config.get("fullstride") or config.get("imports"):
                 import fullstride  # noqa: F401  where a script has its imports: before anything is allocated
             training = Training(config)
             print(json.dumps(training.facts()), file=out)
@@ -250,8 +292,8 @@ def main() -> int:
                 request = json.loads(line)
                 [(what, argument)] = request.items()
                 known: dict[str, Callable[[Any], dict[str, Any]]] = {
-                    "steps": training.run, "evaluate": training.evaluate, "save": training.save,
-                    "profile": training.profile,
+                    "steps": training.run, "again": training.again, "explain": training.explain,
+                    "evaluate": training.evaluate, "save": training.save, "profile": training.profile,
                 }  # fmt: skip
                 print(json.dumps(known[what](argument)), file=out)
         except Exception as error:

@@ -69,7 +69,7 @@ class _Search:
         side, loser = None, None
         try:
             settings = {"autocast": autocast, "fused": fused, "compile": compile}
-            side = loser = Side(f"{STOCK_BEST} ({name})", self._case.config(**settings))
+            side = loser = Side(f"{STOCK_BEST} ({name})", self._case.config(**settings), limit=_COMPILE_LIMIT)
             self._stack.callback(side.close)
             seconds = _trial(side, self._seconds, compile)
             outcome, slow = f"{seconds * 1e3:.4g} ms", seconds > _HOPELESS * self._seconds
@@ -88,11 +88,12 @@ class _Search:
 
 def _trial(side: Side, best: float, compiled: bool) -> float:
     """Seconds of a step: of the first after the warm-up if that is hopeless, else the shortest of a few."""
-    side.run(1, limit=_COMPILE_LIMIT if compiled else max(_FIRST_LIMIT, _FIRST_TIMES * best))
-    side.run(WARM_UP - 1)
+    limit = _COMPILE_LIMIT if compiled else max(_FIRST_LIMIT, _FIRST_TIMES * best)  # a later step may hang, too
+    side.run(1, limit)
+    side.run(WARM_UP - 1, limit)
     seconds: list[float] = []
     while len(seconds) < 2 or (len(seconds) < _MOST_STEPS and sum(seconds) < _ENOUGH):
-        seconds += side.run(1)["seconds"]
+        seconds += side.run(1, limit)["seconds"]
         if seconds[0] > _HOPELESS * best:
             break
     side.rest()

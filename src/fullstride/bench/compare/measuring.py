@@ -1,0 +1,172 @@
+"""The parts of a comparison, one after the other: the best settings, the first steps, then rounds until time is up.
+
+    best          with --best: what stock PyTorch's settings were found to be, by processes of their own
+    start         all sides from the recipe's weights: warm-up, and one step that says how many a turn has
+    round 1 ...   a turn of each side
+    continued 1   after a stop: new processes have taken the same steps again, off the clock, and go on from there
+"""
+
+import contextlib
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..step import stock as step_stock
+from ..step.cases import STOCK_DEFAULT, Case
+from ..step.process import Side, SideFailed
+from ..study import Study, as_time
+from . import sides as compare_sides
+from .outcome import largest_difference, losses_of, numbered, turns_of
+from .sides import Sides
+
+if TYPE_CHECKING:
+    from ...recipes.config import Config
+    from .folder import Folder
+
+FEWEST_ROUNDS, _ROUNDS = 3, 7  # however little time there is; as many at least where there is time
+_MOST_ROUNDS = 100  # where there is much
+_TURN = 1.0  # seconds of the fastest side in a round, at least where there is time
+_MOST_BYTES = 64 << 20  # of data in a turn: it lies in the memory of each side
+SETTINGS = ("autocast", "fused", "compile")  # of stock PyTorch
+
+
+def measure(study: Study, config: "Config", seconds: float, best: bool) -> None:
+    """Takes those parts that are missing."""
+    if is_enough(study.parts, seconds):
+        return
+    from .folder import Folder  # loads torch
+
+    with tempfile.TemporaryDirectory(prefix="fullstride-compare-") as path, contextlib.ExitStack() as stack:
+        folder = Folder(Path(path), config)
+        case = case_of(config, path)
+        if best and "best" not in study.parts:
+            _find_best(study, case, folder)
+        sides = Sides(case, stack, failed_in(study.parts))
+        sides.start(_wanted(case, study.parts.get("best")))
+        if "start" in study.parts:
+            _take_again(study, sides, folder)
+        else:
+            _begin(study, sides, folder, seconds)
+        _rounds(study, sides, folder, seconds)
+
+
+def case_of(config: "Config", path: str | None = None) -> Case:
+    no_fused = "LAMB has no fused form in PyTorch; torch.compile fuses it" if config.optimizer.name == "lamb" else ""
+    return Case(config.recipe, config.accumulate, (config.precision,), no_fused=no_fused, recipe=path)
+
+
+def failed_in(parts: Mapping[str, Any]) -> dict[str, str]:
+    """Side -> why it is not there any more."""
+    return {name: why for part in parts.values() for name, why in part.get("failed", {}).items()}
+
+
+def is_enough(parts: Mapping[str, Any], seconds: float) -> bool:
+    return "start" in parts and _num_left(parts, seconds) == 0
+
+
+def _num_left(parts: Mapping[str, Any], seconds: float) -> int:
+    """Rounds, by how long those before took."""
+    turns = turns_of(parts)
+    fitting = int((seconds - turns.seconds) / (turns.seconds / turns.rounds)) if turns.rounds else 0
+    return max(0, FEWEST_ROUNDS - turns.rounds, fitting)
+
+
+# ---- who takes part --------------------------------------------------------------------------------------------------
+
+
+def _find_best(study: Study, case: Case, folder: "Folder") -> None:
+    study.say("\nsettings of stock PyTorch, each tried for some steps:")
+    folder.provide(step_stock.MOST_TRIED)
+    with contextlib.ExitStack() as stack:
+        try:
+            default: Side | None = Side(STOCK_DEFAULT, case.config(), limit=compare_sides.STANDING)
+        except SideFailed:
+            default = None  # which _begin() will say
+        if default is not None:
+            stack.callback(default.close)
+        found, trials = step_stock.find_best(case, default, quick=False, stack=stack, say=study.say)
+        other = None if found is default else found
+        settings = {} if other is None else {key: other.config[key] for key in SETTINGS}
+    study.record("best", {"name": other and other.name, "settings": settings, "trials": trials})
+
+
+def _wanted(case: Case, best: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """The sides by name, and their settings. Stock PyTorch may be at its best as it comes."""
+    precision = case.precisions[0]
+    wanted: dict[str, dict[str, Any]] = {f"fullstride {precision}": {"fullstride": precision}, STOCK_DEFAULT: {}}
+    return wanted | ({best["name"]: best["settings"]} if best and best["name"] else {})
+
+
+# ---- their steps -----------------------------------------------------------------------------------------------------
+
+
+def _begin(study: Study, sides: Sides, folder: "Folder", seconds: float) -> None:
+    from ..step import benchmark as step  # loads torch
+
+    peaks = step.measure_peaks()
+    compiled = any(side.config.get("compile") for side in sides.running)
+    warm_up = step_stock.MOST_TRIED if compiled else step_stock.WARM_UP  # other shapes are compiled once more
+    folder.provide(warm_up + 1)
+    study.say(f"\n{', '.join(side.name for side in sides.running)}: {warm_up} steps to warm up")
+    first = sides.turn(warm_up)
+    second = sides.turn(1)
+    study.record("start", {
+        "warm_up": warm_up,
+        "steps": _steps_of_turn([answer["seconds"][0] for answer in second.values()], folder.bytes_of_step, seconds),
+        "answers": [first, second],
+        "facts": {side.name: side.facts for side in sides.running},
+        "peaks": peaks,
+        "failed": dict(sides.failed),
+    })  # fmt: skip
+
+
+def _steps_of_turn(first: Sequence[float], num_bytes: int, seconds: float) -> int:
+    """Long enough to time, short enough for several rounds; `first`: the seconds of a step, side by side."""
+    wanted = max(math.ceil(_TURN / min(first)), int(seconds / _MOST_ROUNDS / sum(first)))
+    return max(1, min(wanted, int(seconds / _ROUNDS / sum(first)), _MOST_BYTES // num_bytes))
+
+
+def _num_done(parts: Mapping[str, Any]) -> int:
+    """Steps of each side."""
+    start = parts["start"]
+    return int(start["warm_up"]) + 1 + len(numbered(parts, "round")) * int(start["steps"])
+
+
+def _take_again(study: Study, sides: Sides, folder: "Folder") -> None:
+    """The steps of the parts before, which are known: whether they come to the same losses is all that is new."""
+    num_steps, known = _num_done(study.parts), losses_of(study.parts)
+    before, turn = dict(sides.failed), int(study.parts["start"]["steps"])
+    study.say(f"\nstopped after {num_steps} steps of each side: they are taken again, which is not measured")
+    for first in range(0, num_steps, turn):
+        end = min(first + turn, num_steps)
+        folder.forget(first)
+        folder.provide(end)
+        sides.turn(end - first)
+    study.record(f"continued {len(numbered(study.parts, 'continued')) + 1}", {
+        "steps": num_steps,
+        "differences": {side.name: largest_difference(side.losses, known[side.name]) for side in sides.running},
+        "failed": {name: why for name, why in sides.failed.items() if name not in before},
+    })  # fmt: skip
+
+
+def _rounds(study: Study, sides: Sides, folder: "Folder", seconds: float) -> None:
+    steps, began, count = int(study.parts["start"]["steps"]), time.monotonic(), 0
+    study.say(f"\nrounds of {steps} steps a side:")
+    while not is_enough(study.parts, seconds):
+        done, before = _num_done(study.parts), dict(sides.failed)
+        folder.forget(done)
+        folder.provide(done + steps)
+        answers = sides.turn(steps)
+        failed = {name: why for name, why in sides.failed.items() if name not in before}
+        number = len(numbered(study.parts, "round")) + 1
+        study.record(f"round {number}", {"answers": answers, "failed": failed})
+        count += 1
+        num_left = _num_left(study.parts, seconds)
+        left = as_time((time.monotonic() - began) / count * num_left)
+        times = [f"{name} {1e3 * sum(a['seconds']) / steps:.4g}" for name, a in answers.items()]
+        gone = [f"{name} {why}" for name, why in failed.items()]
+        rest = f"; about {left} left" if num_left else ""
+        study.say(f"[{number}/{number + num_left}] ms a step: {', '.join(times)}{'; '.join(['', *gone])}{rest}")
