@@ -45,6 +45,8 @@ class Task:
     higher_is_better = frozenset({"accuracy"})
     fingerprint: str | None = None
     """Of the content of the data, where it is known: a resumed run tells when it is another one."""
+    micro_batch_matters: str | None = None
+    """Why another micro_batch at the same micro_batch * accumulate is another training; None: it is the same one."""
     train_data: Dataset
     valid_data: Dataset
 

@@ -36,6 +36,7 @@ class ClipTask(Task):
     unit = "pairs"
     metrics = ("loss", "recall_1", "image_recall_1", "hard_accuracy")
     higher_is_better = frozenset({"recall_1", "image_recall_1", "hard_accuracy"})
+    micro_batch_matters = "the captions of a micro-batch are each other's wrong ones"
 
     def __init__(self, config: "ClipConfig") -> None:
         self.config, self.shape = config, config.model.shape()

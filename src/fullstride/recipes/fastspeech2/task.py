@@ -31,6 +31,7 @@ class FastSpeech2Task(Task):
     unit = "frames"
     metrics = ("loss", "mel_l1", "duration_ms", "pitch_correlation")
     higher_is_better = frozenset({"pitch_correlation"})
+    micro_batch_matters = "sentences of like length share a micro-batch, and each of its frames counts alike"
 
     def __init__(self, config: "FastSpeech2Config") -> None:
         self.config = config

@@ -1,0 +1,12 @@
+"""`fullstride tune`: the settings that make a recipe fast on this machine and, if asked, learn more in the same time.
+
+    run.py        the command: read it first
+    speed.py      one setting after the other, by successive halving; then default against best, in turns
+    search.py     learning rate and the like on validation loss, by optuna
+    settings.py, spaces.py   what can be tried
+    plan.py       what there is time for
+    child.py      the processes, none of which may hold too much (resident.py): trial.py trains, estimates.py counts
+    outcome.py, pages.py     what is said, written and drawn
+
+Every trial is the real trainer with its data, in a process of its own.
+"""

@@ -1,0 +1,54 @@
+"""How much memory a process and those it has started hold, and how much they may. From /proc; elsewhere nobody tells.
+
+    held = resident pages of the process + what its descendants have alone
+
+Data workers are forks: most of what they show is the memory of the process they come from.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from ...machine import memory
+
+SHARE = 0.9  # of what is available when it begins
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def limit(root: str | Path = "/") -> int | None:
+    """Bytes that the trials may hold; None where it is not known what is available."""
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", _read(Path(root) / "proc/meminfo"), re.MULTILINE)
+    if found is None:
+        return None
+    most = memory.memory_bytes(root) - (memory.resident_bytes(root) or 0)  # a control group may allow less
+    return int(SHARE * min(int(found[1]) * 1024, most))
+
+
+def held(pid: int) -> int:
+    """Bytes; 0 of a process that is gone."""
+    return _resident(pid) + sum(_alone(child) for child in descendants(pid))
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, _read(file).split()):
+            found += [child, *descendants(child)]
+    return found
+
+
+def _resident(pid: int) -> int:
+    fields = _read(Path(f"/proc/{pid}/statm")).split()
+    return int(fields[1]) * _PAGE if fields else 0
+
+
+def _alone(pid: int) -> int:
+    sizes = re.findall(r"^Private_\w+:\s*(\d+) kB", _read(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE)
+    return sum(map(int, sizes)) * 1024 if sizes else _resident(pid)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
