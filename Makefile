@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE := 1
 MAKEFLAGS += --no-print-directory
 
 .NOTPARALLEL:
-.PHONY: help setup demo test check test-python test-native test-sanitize test-arm64 test-avx512 test-amx bench bench-check performance clean
+.PHONY: help setup demo test check test-python test-native test-sanitize test-threads test-arm64 test-avx512 test-amx bench bench-check performance clean
 help:           ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
@@ -36,7 +36,7 @@ demo: setup     ## train a network on real digits, compare it with stock PyTorch
 	$(BIN)/fullstride compare mlp-mnist --seconds 60 --to $(RUN)/compare --json $(RUN)/compare.json
 	@printf 'report: ' && $(BIN)/fullstride report $(RUN)
 
-test: setup check test-native test-sanitize test-python  ## every check and test
+test: setup check test-native test-sanitize test-threads test-python  ## every check and test
 
 check: setup    ## ruff and mypy
 	$(BIN)/ruff check .
@@ -55,6 +55,12 @@ test-sanitize: setup  ## the same under AddressSanitizer and UndefinedBehaviorSa
 	$(CMAKE_TESTS) -B build/sanitize -DFULLSTRIDE_SANITIZE=ON -DFULLSTRIDE_ISAS="$$($(BIN)/python -c 'from fullstride import _native; print(*(n for n, able in _native.isas().items() if able), sep=";")')" >/dev/null
 	$(BIN)/cmake --build build/sanitize -j $(JOBS)
 	$(CTEST) --test-dir build/sanitize
+
+# Without OpenMP, whose barriers ThreadSanitizer does not know; one variant, as all share out work alike.
+test-threads: setup  ## the same under ThreadSanitizer, with every loop cut into parts
+	$(CMAKE_TESTS) -B build/threads -DFULLSTRIDE_SANITIZE_THREADS=ON -DFULLSTRIDE_ISAS=portable >/dev/null
+	$(BIN)/cmake --build build/threads -j $(JOBS)
+	$(CTEST) --test-dir build/threads
 
 test-arm64: setup  ## the same for arm64 (Debian: g++-aarch64-linux-gnu, qemu-user)
 	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || { echo "needs a cross compiler and qemu-user: apt-get install g++-aarch64-linux-gnu qemu-user"; exit 1; }

@@ -2,13 +2,20 @@
 //
 // OpenMP is used because torch does: both link libgomp.so.1, so there is one pool and torch.set_num_threads,
 // which sets the calling thread's OpenMP limit, governs these kernels too.
+//
+// FS_STD_THREADS uses std::thread instead, for ThreadSanitizer, which knows nothing of libgomp's barriers and would
+// take every loop for a race. Its threads live as long as one loop: slow, but for order there is nothing but their
+// start and end.
 #include "threads.h"
 
 #include <atomic>
 #include <stdlib.h>
 
 #include "fullstride.h"
-#ifdef _OPENMP
+#if defined(FS_STD_THREADS)
+#include <thread>
+#include <vector>
+#elif defined(_OPENMP)
 #include <omp.h>
 #endif
 #if !defined(_WIN32)
@@ -72,6 +79,47 @@ std::atomic<bool> forked{false};
 [[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
 #endif
 
+// with_team(body) calls body(number, size) on each thread of a team: max_team() of them, or fewer (thread limit, dynamic
+// adjustment).
+#if defined(FS_STD_THREADS)
+thread_local int wished_threads = 0;
+thread_local bool in_team = false;
+
+int max_team() {
+  const int most = wished_threads ? wished_threads : static_cast<int>(std::thread::hardware_concurrency());
+  return in_team || most < 1 ? 1 : most;
+}
+
+template <class Body>
+void with_team(const Body& body) {
+  const int size = max_team();
+  const auto member = [&](int number) {
+    in_team = true;
+    body(number, size);
+    in_team = false;
+  };
+  std::vector<std::thread> others;
+  for (int number = 1; number < size; ++number) others.emplace_back(member, number);
+  member(0);
+  for (std::thread& other : others) other.join();
+}
+#elif defined(_OPENMP)
+int max_team() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+template <class Body>
+void with_team(const Body& body) {
+#pragma omp parallel
+  body(omp_get_thread_num(), omp_get_num_threads());
+}
+#else
+int max_team() { return 1; }
+
+template <class Body>
+void with_team(const Body& body) {
+  body(0, 1);
+}
+#endif
+
 struct Scratch {
   void* data = nullptr;
   int64_t size = 0;
@@ -83,23 +131,18 @@ thread_local Scratch scratch;
 
 extern "C" {
 
-int32_t fs_max_threads(void) {
-#ifdef _OPENMP
-  return forked.load(std::memory_order_relaxed) || omp_in_parallel() ? 1 : omp_get_max_threads();
-#else
-  return 1;
+int32_t fs_max_threads(void) { return forked.load(std::memory_order_relaxed) ? 1 : max_team(); }
+
+#if defined(FS_STD_THREADS)
+void fs_internal_set_threads(int32_t num_threads) { wished_threads = num_threads; }
 #endif
-}
 
 void fs_set_flush_denormals(int32_t on) { flush_denormals.store(on != 0); }
 
 void fs_flush_denormals_everywhere(int32_t on) {
   const auto set = [=] { set_mode(on ? get_mode() | kFlush : get_mode() & ~kFlush); };
   if (fs_max_threads() == 1) return set();  // after fork() even a region of one thread may wait for the others
-#ifdef _OPENMP
-#pragma omp parallel
-#endif
-  set();
+  with_team([&](int, int) { set(); });
 }
 
 void fs_set_grain(int64_t elements) { grain_override.store(elements); }
@@ -130,19 +173,15 @@ void fs_internal_parallel(int64_t n, int64_t grain, fs_task task, void* context)
     task(context, 0, n, 0);
     return;
   }
-#ifdef _OPENMP
   // Always the whole team, also where few threads have work: libgomp ends the threads that a smaller team leaves over
-  // and starts new ones for the next larger team, which costs a millisecond. The team may be smaller than asked for
-  // (thread limit, dynamic adjustment), so each thread takes every part whose number is its own modulo the team: the
-  // cut never depends on what was granted.
-#pragma omp parallel
-  {
+  // and starts new ones for the next larger team, which costs a millisecond. Each thread takes every part whose number
+  // is its own modulo the team: the cut never depends on what was granted.
+  with_team([&](int number, int size) {
     FlushGuard guard;
-    for (int part = omp_get_thread_num(); part < threads; part += omp_get_num_threads())
+    for (int part = number; part < threads; part += size)
       task(context, n * part / threads, n * (part + 1) / threads, part);
     drain_stores();
-  }
-#endif
+  });
 }
 
 void* fs_internal_scratch(int64_t bytes) {

@@ -16,6 +16,10 @@ void* fs_internal_scratch(int64_t bytes);
 int64_t fs_internal_grain(int64_t measured);
 // The override set by fs_set_welford_cols, or `measured`.
 int64_t fs_internal_welford_cols(int64_t measured);
+#if defined(FS_STD_THREADS)
+// What omp_set_num_threads() is to OpenMP: for loops that the calling thread starts; 0: one a core. For tests.
+__attribute__((visibility("default"))) void fs_internal_set_threads(int32_t num_threads);
+#endif
 }
 
 namespace {

@@ -1,9 +1,12 @@
 // fullstride_tests [OP ...] [ISA ...]: runs the tests of these ops in these variants; by default all tests in every
 // variant this machine supports. A variant that is named must be supported. Each test runs twice: as kernels are used,
-// and cut into small parts over three threads, as the small sizes of tests never would be.
+// and cut into small parts over three threads, as the small sizes of tests never would be; with FS_STD_THREADS, which
+// looks for races, only so.
 #include <string.h>
 
-#ifdef _OPENMP
+#if defined(FS_STD_THREADS)
+#include "threads.h"
+#elif defined(_OPENMP)
 #include <omp.h>
 #endif
 
@@ -30,12 +33,18 @@ struct Arguments {
   }
 };
 
-static void cut_into_parts(bool finely) {
-  fs_set_grain(finely ? 64 : 0);
-#ifdef _OPENMP
-  static const int num_threads = omp_get_max_threads();
-  omp_set_num_threads(finely ? 3 : num_threads);
+void set_num_threads([[maybe_unused]] int num_threads) {
+#if defined(FS_STD_THREADS)
+  fs_internal_set_threads(num_threads);
+#elif defined(_OPENMP)
+  omp_set_num_threads(num_threads);
 #endif
+}
+
+static void cut_into_parts(bool finely) {
+  static const int num_threads = fs_max_threads();
+  fs_set_grain(finely ? 64 : 0);
+  set_num_threads(finely ? 3 : num_threads);
 }
 
 int main(int argc, char** argv) {
@@ -52,6 +61,9 @@ int main(int argc, char** argv) {
       if (!arguments.wanted(arguments.ops, test->op)) continue;
       num_failures = 0;
       for (const bool finely : {false, true}) {
+#if defined(FS_STD_THREADS)
+        if (!finely) continue;
+#endif
         cut_into_parts(finely);
         test->run(isa);
       }

@@ -37,6 +37,9 @@ inline void* find_kernel(int isa, const char* name) {
 }
 #define KERNEL(name) (reinterpret_cast<decltype(&fs_portable_##name)>(find_kernel(isa, #name)))
 
+// For kernels that this thread calls from now on, until the next test; without OpenMP nothing.
+void set_num_threads(int num_threads);
+
 extern int num_failures;
 #define CHECK(condition)                                                                  \
   do {                                                                                    \
