@@ -61,6 +61,4 @@ def test_the_verdict_says_what_the_losses_say(losses, expected):
 def test_where_it_diverged_is_told_with_its_spread():
     repeats = [{"diverged": place} for place in (0.1, 0.3, None, 0.2)]
     found = {"repeats": repeats, "lowest_at": {"median": 0.01, "lowest": 0.008, "highest": 0.02}, "span": {}}
-    assert outcome.ends(found) == (
-        "the loss was lowest at 0.01 [8e-3..0.02]; 3 of 4 diverged, at 0.2 [0.1..0.3]"
-    )
+    assert outcome.ends(found) == "the loss was lowest at 0.01 [8e-3..0.02]; 3 of 4 diverged, at 0.2 [0.1..0.3]"
