@@ -5,8 +5,9 @@
 Measures again, quickly, what is committed of this kind of CPU: every kernel against its peers, as `fullstride bench
 kernels` does, and every step against stock default, each side a process of its own (finding stock's best takes too
 long). What seems to have fallen is measured once more with more rounds (check_ratios.py says what counts). Exit code 1
-if anything fell. Runs from any tree, also a changed one; leave the machine alone meanwhile. Stopped by Ctrl-C or
-SIGTERM it goes on with the next call, if neither the code nor the machine have changed; --anew begins again.
+if anything fell or our side of a step failed; where stock's alone failed, that is a note. Runs from any tree, also a
+changed one; leave the machine alone meanwhile. Stopped by Ctrl-C or SIGTERM it goes on with the next call, if neither
+the code nor the machine have changed; --anew begins again.
 """
 
 import argparse
@@ -46,6 +47,10 @@ _MOST_STEPS = 50  # of a turn
 Part = tuple[str, str]  # suite, and an op or a step
 
 
+class OursFailed(SideFailed):
+    """Our side of a step could not go on, and maybe stock's, too."""
+
+
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(prog="bench-check", description="Names what has become slower.")
     parser.add_argument("--only", metavar="NAME", nargs="+", default=[], help="kernels and models, adam and mlp say")
@@ -66,7 +71,7 @@ def check(only: Sequence[str], rounds: int, folder: Path, anew: bool, root: Path
     check_as_it_comes()
     facts = conditions.conditions()
     machine = result_files.machine_of(facts)
-    old, notes = check_ratios.committed(result_files.load_all(root), machine, facts["usable_cores"])
+    old, notes = check_ratios.committed(result_files.load_all(root), machine, facts["usable_cores"], facts["torch"])
     if not old:
         why = f" ({next(iter(notes.values()))})" if notes else ""
         print(f"bench-check: no results of this kind of CPU, {machine}, to compare with{why}; `make bench` takes them")
@@ -79,12 +84,18 @@ def check(only: Sequence[str], rounds: int, folder: Path, anew: bool, root: Path
         new = _measure(opened, _parts(old), rounds, "")
         seem = [key for key in old if key in new and check_ratios.fell(old[key], new[key])]
         again = _measure(opened, _parts(seem), max(7, _MORE * rounds), "again: ") if seem else {}
-        failed = [f"{name}: {part['failed']}" for name, part in opened.parts.items() if "failed" in part]
-        outcome = check_ratios.compare(old, new, again, [*without, *lost, *failed])
+        failed, noted = (_failed(opened, ours) for ours in (True, False))
+        outcome = check_ratios.compare(old, new, again, [*without, *lost, *noted], failed)
         last = check_ratios.verdict(outcome, old, new, again)
         print("\n".join(["", f"{machine}, ratios with the lowest and the highest round:", *outcome.lines, "", *last]))
-        opened.finish({"fell": [str(key) for key in outcome.fell]})
-    return 1 if outcome.fell else 0
+        opened.finish({"fell": [str(key) for key in outcome.fell], "failed": failed})
+    return 1 if outcome.fell or failed else 0
+
+
+def _failed(opened: study.Study, ours: bool) -> list[str]:
+    """Steps whose side of ours, or of stock alone, could not go on."""
+    found = {name: part for name, part in opened.parts.items() if "failed" in part}
+    return [f"{name}: {part['failed']}" for name, part in found.items() if part["ours"] is ours]
 
 
 def _chosen(old: Ratios, only: Sequence[str]) -> Ratios:
@@ -158,7 +169,9 @@ def _measure(opened: study.Study, parts: Sequence[Part], rounds: int, prefix: st
         try:
             found = _step(what, rounds) if suite == "steps" else _kernel(suite, what, rounds)
         except SideFailed as error:
-            opened.record(name, {"ratios": [], "failed": str(error)}, said=str(error))
+            ours = isinstance(error, OursFailed)
+            said = f"FAILED: {error}" if ours else str(error)
+            opened.record(name, {"ratios": [], "failed": str(error), "ours": ours}, said=said)
             continue
         kept = [[*key, value._asdict()] for key, value in found.items()]
         said = ratio(next(iter(found.values()))) if len(found) == 1 else f"{len(found)} ratios"
@@ -211,15 +224,19 @@ def _signals_wait() -> Iterator[None]:
 def _step(name: str, rounds: int) -> Ratios:
     """Ours against stock default alone; a turn has as many steps as in `fullstride bench step`."""
     case, failed = _cases()[name], dict[str, str]()
+    wishes = {OURS: case.config(fullstride="auto"), STOCK_DEFAULT: case.config()}
+    turns: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
-        sides = [
-            step.start(OURS, case.config(fullstride="auto"), stack), step.start(STOCK_DEFAULT, case.config(), stack),
-        ]  # fmt: skip
-        first = step.take_turns(sides, 1, failed)
-        steps = min(_MOST_STEPS, math.ceil(step.TURN / min(answer["seconds"][0] for answer in first.values())))
-        turns = [step.take_turns(sides, steps, failed) for _ in range(rounds)]
+        started = [step.try_start(side, config, stack, failed) for side, config in wishes.items()]
+        sides = [side for side in started if side is not None]
+        # Ours goes on where stock's has died: it may die, too. SideFailed says that none is left.
+        with contextlib.suppress(SideFailed):
+            first = step.take_turns(sides, 1, failed)
+            steps = min(_MOST_STEPS, math.ceil(step.TURN / min(answer["seconds"][0] for answer in first.values())))
+            turns += [step.take_turns(sides, steps, failed) for _ in range(rounds)]
     if failed:
-        raise SideFailed("; ".join(f"{side}: {why}" for side, why in failed.items()))
+        why = "; ".join(f"{side}: {reason}" for side, reason in failed.items())
+        raise OursFailed(why) if OURS in failed else SideFailed(why)
     ours, stock = (Timing(tuple(sum(turn[side]["seconds"]) for turn in turns)) for side in (OURS, STOCK_DEFAULT))
     return {Key("steps", name, "", STOCK_DEFAULT): spread(ours.ratio_to(stock)._asdict())}
 

@@ -76,7 +76,7 @@ def _by_part(sizes: Mapping[str, dict[str, list[float]]], parts: Sequence[str]) 
 
 
 def trained(config: Config) -> Row:
-    """The last evaluation of a run, and the share of its products that freezing saved."""
+    """The last evaluation of a run, and the share of its products that freezing saved: counted work, not time."""
     with tempfile.TemporaryDirectory(prefix="fullstride-claims-") as folder:
         trainer = fullstride.Trainer(config, Path(folder) / "run")
         trainer.quiet = True

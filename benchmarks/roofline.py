@@ -59,7 +59,7 @@ def caption_of(content: Content) -> str:
     rates = [f"{name} products {number(rate.median)} GFLOP/s" for name, rate in content.roofs.products.items()]
     rates += [f"memory, {mix}, {number(rate.median)} GB/s" for mix, rate in content.roofs.bandwidths.items()]
     missing = [] if content.roofs.bandwidths else ["no bandwidth was measured"]
-    missing += [f"bytes of {', '.join(content.without)} were not counted"] if content.without else []
+    missing += [f"bytes of {'; '.join(content.without)} were not counted"] if content.without else []
     return f"Roofline of {content.title}: {', '.join([*rates, *missing])}."
 
 

@@ -14,7 +14,7 @@ from benchmarks.step_rows import STOCK_DEFAULT
 from fullstride.bench import conditions
 from fullstride.bench.step.cases import Case
 
-from .made_up import kernel, kernels, steps
+from .made_up import kernel, kernels, step, steps
 
 OP = "grads"  # the quickest to measure
 
@@ -120,6 +120,26 @@ def test_a_step_is_measured_against_stock_default_alone(monkeypatch):
     assert spread.lowest is not None
     assert spread.highest is not None
     assert 0 < spread.lowest <= spread.median <= spread.highest
+
+
+@pytest.mark.parametrize(("broken", "code"), [("fullstride auto", 1), ("stock default", 0)])
+def test_a_side_of_ours_that_fails_ends_it_with_1_and_one_of_stock_is_a_note(
+    broken, code, tmp_path, monkeypatch, capsys
+):
+    class Broken(Case):
+        def config(self, **wishes):
+            ours = "fullstride" in wishes
+            return super().config(**wishes) | ({"model": "none"} if ours == (broken == "fullstride auto") else {})
+
+    monkeypatch.setattr(check, "CASES", (Broken("tiny"),))
+    facts = conditions.conditions() | {"commit": "0123456789ab"}
+    result_files.write(steps(step("tiny"), machine=result_files.machine_of(facts), **facts), tmp_path)
+    assert run(tmp_path, "--only", "tiny", "--rounds", "1") == code
+    text = capsys.readouterr().out
+    assert f"steps tiny: {broken}: " in text
+    assert ("\nFAILED: steps tiny: " in text) == (code == 1)
+    kept = json.loads((tmp_path / check.FOLDER / "study.json").read_text())
+    assert len(kept["outcome"]["failed"]) == code
 
 
 def test_without_results_of_this_cpu_it_is_one_line(tmp_path, capsys):

@@ -3,9 +3,10 @@ from benchmarks import check_ratios
 from benchmarks.check_ratios import Key
 from benchmarks.result_files import File, Spread
 
-from .made_up import DEFAULT, kernel, kernels, ratio, side, step, steps
+from .made_up import CONDITIONS, DEFAULT, kernel, kernels, ratio, side, step, steps
 
 MACHINE = "some-cpu-avx2"
+TORCH = CONDITIONS["torch"]
 GLU = Key("kernels", "glu", "fp32 8 x 8", "torch")
 MLP = Key("steps", "mlp", "", DEFAULT)
 OLD = Spread(2.0, 1.9, 2.1)
@@ -32,7 +33,7 @@ def test_without_a_recorded_spread_the_median_stands_for_it():
 
 def test_kernels_and_steps_of_this_machine_alone_are_committed():
     files = [kernels("glu"), steps(), steps(machine="other-avx2"), kernels("rope", suite="kernels_heap_kept")]
-    found, notes = check_ratios.committed(files, MACHINE, cores=2)
+    found, notes = check_ratios.committed(files, MACHINE, 2, TORCH)
     assert found == {
         GLU: Spread(2.0, 1.5, 2.25), Key("kernels_heap_kept", "rope", "fp32 8 x 8", "torch"): Spread(2.0, 1.5, 2.25),
         MLP: Spread(2.5, 1.85, 2.6),
@@ -45,13 +46,36 @@ def test_the_newest_take_of_a_row_counts():
     peer = {"name": "torch", "milliseconds": 4.0, "ratio": {"median": 3.0, "lowest": 2.9, "highest": 3.1}}
     new = kernels(kernel("glu", peers=[peer]), date="2026-11-18 00:00:00 UTC")
     both = File(MACHINE, "kernels", [*new.parts, *old.parts])
-    assert check_ratios.committed([both], MACHINE, cores=2)[0] == {GLU: Spread(3.0, 2.9, 3.1)}
+    assert check_ratios.committed([both], MACHINE, 2, TORCH)[0] == {GLU: Spread(3.0, 2.9, 3.1)}
 
 
 def test_results_with_another_number_of_cores_are_named_and_not_compared():
-    found, notes = check_ratios.committed([kernels("glu", usable_cores=8)], MACHINE, cores=2)
+    found, notes = check_ratios.committed([kernels("glu", usable_cores=8)], MACHINE, 2, TORCH)
     assert found == {}
     assert notes == {GLU: "committed with 8 cores, here are 2"}
+
+
+def test_results_of_another_torch_are_named_and_not_compared():
+    found, notes = check_ratios.committed([kernels("glu"), steps(torch="2.12.0+cpu")], MACHINE, 2, TORCH)
+    assert list(found) == [GLU]
+    assert notes == {MLP: "committed with torch 2.12.0+cpu, here is 2.13.0+cpu"}
+
+
+def test_our_portable_variant_is_no_peer():
+    peers = [{"name": name, "milliseconds": 4.0, "ratio": OLD._asdict()} for name in ("torch", "portable")]
+    assert check_ratios.kernel_ratios("kernels", [kernel("glu", peers=peers)]) == {GLU: OLD}
+
+
+def test_the_portable_variant_has_the_name_that_the_kernel_benchmark_gives_it():
+    from fullstride.bench.kernels.row import PORTABLE
+
+    assert check_ratios._PORTABLE == PORTABLE
+
+
+def test_what_failed_of_ours_is_named_last():
+    failed = ["steps mlp: fullstride auto: aborted"]
+    outcome = check_ratios.compare({MLP: OLD}, {}, {}, [], failed)
+    assert check_ratios.verdict(outcome, {MLP: OLD}, {}, {})[1:] == ["FAILED: steps mlp: fullstride auto: aborted"]
 
 
 def test_a_step_whose_stock_side_died_is_named():
@@ -59,7 +83,7 @@ def test_a_step_whose_stock_side_died_is_named():
     row = step() | {
         "sides": [side("fullstride auto", 1.0), side(best, 2.0)], "ratios": [ratio("stock at its best", best, 2, 2, 2)],
     }  # fmt: skip
-    found, notes = check_ratios.committed([steps(row)], MACHINE, cores=2)
+    found, notes = check_ratios.committed([steps(row)], MACHINE, 2, TORCH)
     assert found == {}
     assert notes == {MLP: "one of the two died when it was taken"}
 

@@ -8,6 +8,7 @@ from benchmarks.place_labels import Box
 from benchmarks.roofline_points import Point, Share
 
 from .made_up import kernel, kernels, rates, step, steps
+from .product_cases import PRODUCT_CASES
 
 MACHINE = "some-cpu-avx2"
 SHARE = {"median": 0.5, "lowest": 0.4, "highest": 0.6}
@@ -45,7 +46,8 @@ def test_a_step_lies_at_its_operations_over_its_bytes():
         ("gemm", "g^T x fp32 128 x 512 x 256", 4 * (128 * 512 + 512 * 256 + 128 * 256)),
         ("gemm", "x W^T bf16 8 x 4 x 2", 2 * (32 + 8 + 16)),
         ("linear", "relu by native, forward+backward fp32 8 x 4 x 2", 3 * 4 * (32 + 8 + 16)),
-        ("linear_cross_entropy", "forward+backward fp32 8 x 4 x 2, 0% ignored", 3 * 4 * (32 + 8 + 16)),
+        ("linear_cross_entropy", "forward+backward fp32 8 x 4 x 2, 0% ignored", 3 * 4 * (32 + 8)),  # no logits
+        ("linear_cross_entropy", "forward+backward fp32 1024 x 4 x 2, 85% ignored", 3 * 4 * (154 * 4 + 8)),
         ("attention", "causal bf16 forward+backward 1 x 2 x 8 x 4", 12 * 2 * 64),
         ("conv1d", "relu, forward+backward bf16 2 x 10, 4 to 3, 5 taps", 3 * 2 * (20 * 4 + 4 * 3 * 5 + 20 * 3)),
         ("patches", "forward+backward fp32 2 x 3 x 8 x 8, 5 of 4 x 4", 3 * 4 * (8 * 48 + 48 * 5 + 8 * 5)),
@@ -60,6 +62,18 @@ def test_bytes_of_products_are_their_operands_and_results(op, case, num_bytes):
 
 def test_every_product_of_the_kernel_benchmark_is_counted():
     """Else its dot would be missing: the names of cases are read."""
+    assert {op for op, _ in PRODUCT_CASES} == {*roofline_points._CASES}
+    assert [own for own in PRODUCT_CASES if roofline_points.operand_bytes(*own) is None] == []
+
+
+def test_every_product_of_the_committed_results_is_counted():
+    for file in result_files.load_all():
+        if file.suite in ("kernels", "kernels_heap_kept"):
+            assert roofline_points.kernel_points([row for _, row in result_files.rows(file)])[1] == [], file.path
+
+
+def test_the_kernel_benchmark_still_names_its_cases_so():
+    """Looks at the first of each op."""
     import importlib
 
     for op in roofline_points._CASES:
@@ -75,9 +89,10 @@ def test_kernels_that_wait_for_memory_stand_by_their_share():
 
 
 def test_a_product_whose_bytes_nobody_counted_is_named():
-    found = roofline_points.content_of([rates(), kernels(kernel("gemm", "odd", gflops=1.0))], MACHINE)
-    assert found.without == ["gemm"]
-    assert roofline.caption_of(found).endswith("bytes of gemm were not counted.")
+    odd = [kernel("gemm", case, gflops=1.0) for case in ("odd", "even")]
+    found = roofline_points.content_of([rates(), kernels(GEMM, *odd)], MACHINE)
+    assert found.without == ["gemm even", "gemm odd"]  # and not those of which the same op has others
+    assert roofline.caption_of(found).endswith("bytes of gemm even; gemm odd were not counted.")
 
 
 def test_of_a_kernel_that_was_measured_twice_the_kept_heap_counts():
