@@ -330,14 +330,14 @@ def _set_up(
         process.change("hook before optimizer steps", lazy_logits.install, "none")
     try:
         choice = choosing.choose(precision, renew=True)
+        choice.apply()
+        if "products" in left_out:
+            products.leave_to_torch(_DTYPES[choice.precision] or torch.float32)  # or refused, with nothing changed
+            choice = replace(choice, backends={name: dict.fromkeys(x, "torch") for name, x in choice.backends.items()})
     except BaseException:
         put_back()  # for those who are prepared already
         raise
-    choice.apply()
     process.own_products = "products" not in left_out
-    if not process.own_products:
-        products.leave_to_torch(_DTYPES[choice.precision] or torch.float32)
-        choice = replace(choice, backends={name: dict.fromkeys(x, "torch") for name, x in choice.backends.items()})
     process.ties_gradients = "tied_gradients" not in left_out
     return choice, machine
 

@@ -17,7 +17,8 @@ from fullstride.run_folder.lock import FolderInUse
 
 WISH = {"config": {"steps": 10, "model": {"hidden": (4, 4)}}, "seconds": 2.5}
 HERE = {
-    "cpu": "a CPU", "usable_cores": 2, "isa": "avx2", "torch": "2.13", "python": "3.11", "commit": "abc", "load": 0.1,
+    "cpu": "a CPU", "usable_cores": 2, "threads": 2, "isa": "avx2", "torch": "2.13", "python": "3.11", "commit": "abc",
+    "load": 0.1,
 }  # fmt: skip
 NAMES = ["a", "b", "c"]
 
@@ -113,9 +114,10 @@ def test_a_study_without_a_part_is_begun_with_other_wishes(tmp_path):
         ({"wish": {**WISH, "quick": True}}, "quick None, here it is True"),
         ({"conditions": HERE | {"commit": "def"}}, "commit abc, here it is def"),
         ({"conditions": HERE | {"cpu": "another"}}, "cpu a CPU, here it is another"),
+        ({"conditions": HERE | {"threads": 1}}, "threads 2, here it is 1"),
         ({"command": "tune mlp"}, "command ablate mlp, here it is tune mlp"),
     ],
-    ids=["wish", "nested", "more", "commit", "machine", "command"],
+    ids=["wish", "nested", "more", "commit", "machine", "threads", "command"],
 )
 def test_what_is_not_the_same_is_refused_and_named(tmp_path, changes, named):
     with opened(tmp_path) as study:
@@ -125,6 +127,29 @@ def test_what_is_not_the_same_is_refused_and_named(tmp_path, changes, named):
         opened(tmp_path, **changes).__enter__()
     assert named in str(caught.value)
     assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_CBWR", "FULLSTRIDE_ISA"])
+def test_another_environment_is_refused_by_the_name_of_the_variable(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, "1")
+    with opened(tmp_path) as study:
+        take(study, until="a")
+    assert content(tmp_path)["environment"][name] == "1"
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(ValueError, match=f"holds a study with {name} 1, here it is 2: --anew begins again"):
+        opened(tmp_path).__enter__()
+    monkeypatch.delenv(name)
+    with pytest.raises(ValueError, match=f"holds a study with {name} 1, here it is None"):
+        opened(tmp_path).__enter__()
+
+
+def test_variables_that_change_nothing_that_runs_do_not_matter(tmp_path, monkeypatch):
+    with opened(tmp_path) as study:
+        take(study, until="a")
+    monkeypatch.setenv("FULLSTRIDE_QUIET", "1")
+    monkeypatch.setenv("HOMEPAGE", "elsewhere")
+    with opened(tmp_path) as study:
+        assert list(study.parts) == ["a"]
 
 
 def test_anew_begins_again_and_keeps_what_there_was(tmp_path):

@@ -225,6 +225,20 @@ def test_threads_that_are_left_out_stay_as_torch_has_them(num_threads):
         Training("llama", ["threads"], threads=2)
 
 
+def test_a_refused_wish_for_torchs_products_leaves_the_process_as_it_was(num_threads, monkeypatch):
+    first = Training("llama", threads=2)
+    own, threads = runtime.current().own_products, torch.get_num_threads()
+    reasons = {(torch.float32, "torch"): "it is wrong here"}
+    monkeypatch.setattr(products, "exclude", lambda _: setattr(runtime.current(), "excluded", reasons))
+    with pytest.raises(ValueError, match=r"torch's product in torch\.float32 cannot be used here: it is wrong here"):
+        Training("llama", ["products"], threads=1)
+    assert (own, threads) == (True, 2)
+    assert runtime.current().own_products
+    assert torch.get_num_threads() == 2
+    runtime.current().excluded = {}
+    assert first.run(1)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
 def test_a_copy_leaves_the_same_parts_out(copied):
     model = copied(Training("llama", ["gates", "attention"]).model)

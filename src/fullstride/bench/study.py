@@ -7,12 +7,14 @@
         run.lock       locked while somebody measures
 
 A part is recorded when it is done. Whatever ends the process, the same command goes on after the last of them; with
-other wishes or on another machine or commit it is refused, since parts of both would be taken for one. `--anew` begins
-again and leaves what there was under another name.
+other wishes, on another machine or commit, with other threads or variables of OpenMP, MKL or ours, it is refused, since
+parts of both would be taken for one. `--anew` begins again and leaves what there was under another name.
 """
 
 import contextlib
 import json
+import os
+import re
 import signal
 import statistics
 import threading
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 HOME = Path("studies")
 FILE = "study.json"
-_SAME = ("cpu", "usable_cores", "isa", "torch", "python", "commit")  # of the conditions; parts of others do not mix
+# Of the conditions, and variables of the environment; parts of others do not mix.
+_SAME = ("cpu", "usable_cores", "threads", "isa", "torch", "python", "commit")
+_VARIABLES = re.compile(r"FULLSTRIDE_(?!QUIET$)|OMP_|MKL_")
 _FORMAT = 1
 _KEYS: dict[str, Any] = {"command": str, "wish": dict, "conditions": dict, "parts": dict, "outcome": (dict, type(None))}
 _NO_MATTER = ("run.lock", f"{FILE}.partial")  # what there is before the first file is
@@ -109,7 +113,7 @@ class Study:
             self.say(f"no picture: {error}")
             return []
         header = page.plain_header(self._content["command"], title, lead)
-        text = page.document(title, header, [*sections, _taken(self.conditions)])
+        text = page.document(title, header, [*sections, _taken(self.conditions, self._content.get("environment", {}))])
         image = drawing.png(picture.draw, 1.5 * WIDTH, 1.5 * picture.height)
         return [
             durable.replace(self.folder / "report.html", text.encode()),
@@ -121,11 +125,12 @@ class Study:
         durable.replace(self.folder / FILE, (text + "\n").encode(), alone=True)
 
 
-def _taken(conditions: Mapping[str, Any]) -> "Section":
+def _taken(conditions: Mapping[str, Any], environment: Mapping[str, str]) -> "Section":
     from ..report.section import Section, Table
 
     rows = [(name.replace("_", " "), str(value)) for name, value in conditions.items()]
-    return Section("How it was taken", tables=[Table("Machine, versions and commit.", (), rows)])
+    rows += environment.items()
+    return Section("How it was taken", tables=[Table("Machine, versions, commit and environment.", (), rows)])
 
 
 @contextlib.contextmanager
@@ -196,15 +201,24 @@ def check(folder: Path) -> dict[str, Any] | None:
 
 def _new(command: str, wish: Any, conditions: Mapping[str, Any]) -> dict[str, Any]:
     begun = {"format": _FORMAT, "command": command, "wish": wish, "conditions": dict(conditions)}
-    return begun | {"parts": {}, "outcome": None}
+    return begun | {"environment": _environment(), "parts": {}, "outcome": None}
+
+
+def _environment() -> dict[str, str]:
+    """The variables that change what runs."""
+    return {name: value for name, value in sorted(os.environ.items()) if _VARIABLES.match(name)}
 
 
 def _check_same(
     folder: Path, before: dict[str, Any], command: str, wish: Any, conditions: Mapping[str, Any]
 ) -> None:
+    environment = before.get("environment", {})
     was, now = (
-        _flat({"command": c, **w, **{name: f.get(name) for name in _SAME}})
-        for c, w, f in ((before["command"], before["wish"], before["conditions"]), (command, wish, conditions))
+        _flat({"command": c, **w, **{name: f.get(name) for name in _SAME}, **e})
+        for c, w, f, e in (
+            (before["command"], before["wish"], before["conditions"], environment),
+            (command, wish, conditions, _environment()),
+        )
     )
     for name in {**was, **now}:
         if was.get(name) != now.get(name):

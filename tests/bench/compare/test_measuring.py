@@ -10,8 +10,10 @@ from fullstride.bench.step import benchmark as step
 from fullstride.bench.step import stock as step_stock
 from fullstride.bench.step.cases import STOCK_BEST, STOCK_DEFAULT
 from fullstride.bench.step.process import SideFailed
+from fullstride.bench.step.stock import AS_IT_COMES
 
-from .tiny import CONFIG, OURS, PEAKS, Scripted
+from . import tiny
+from .tiny import CONFIG, FACTS, OURS, PEAKS, Scripted
 
 SECONDS = {"fullstride": 0.25, STOCK_DEFAULT: 0.75, STOCK_BEST: 0.5}  # of a step
 
@@ -86,12 +88,23 @@ def test_a_stop_is_continued_with_the_rounds_that_are_left(started, tmp_path):
     parts = measured(tmp_path / "stopped", 8.0)
     assert [name for name in parts if name != "continued 1"] == list(whole)
     assert list(parts).index("continued 1") == list(parts).index("round 3") + 1
-    assert parts["continued 1"] == {"steps": 3 + 3 * 1, "differences": {OURS: 0.0, STOCK_DEFAULT: 0.0}, "failed": {}}
+    continued = parts["continued 1"]
+    assert continued.pop("load") >= 0
+    same = {OURS: 0.0, STOCK_DEFAULT: 0.0}
+    assert continued == {"steps": 3 + 3 * 1, "differences": same, "others": [], "failed": {}}
     for name in (OURS, STOCK_DEFAULT):
         expected, found = compare_outcome.steps_of(whole, name), compare_outcome.steps_of(parts, name)
         assert (found.losses, found.clock) == (expected.losses, expected.clock)
     assert [side.name for side in started[num_started:]] == [OURS, STOCK_DEFAULT]
     assert {len(side.losses) for side in started[num_started:]} == {len(found.losses)}
+
+
+def test_processes_that_are_others_after_a_stop_are_told(started, tmp_path, monkeypatch):
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, say=stop_after("[1/"))
+    monkeypatch.setattr(tiny, "FACTS", FACTS | {"threads": 1})
+    others = measured(tmp_path)["continued 1"]["others"]
+    assert others == [f"{name}: threads 2 before, 1 now" for name in (OURS, STOCK_DEFAULT)]
 
 
 def test_losses_that_are_others_after_a_stop_are_told(started, tmp_path, monkeypatch):
@@ -130,13 +143,12 @@ def found_best(monkeypatch):
     """What find_best() finds in place of trials: settings, or None for stock as it comes. And who searched."""
     wish: dict = {"settings": {"autocast": False, "fused": True, "compile": False}, "searches": []}
 
-    def find_best(case, default, quick, stack, say):
+    def find_best(case, default, quick, stack, say, known, keep):
         wish["searches"].append(default)
         assert not quick
-        if wish["settings"] is None:
-            return default, ["as it comes: 750 ms"]
-        config = case.config(**wish["settings"])
-        return Scripted(f"{STOCK_BEST} (fused)", config), ["fused: 500 ms"]
+        name = next((name for name, found in step_stock.COMBINATIONS.items() if found == wish["settings"]), AS_IT_COMES)
+        keep(name, {"outcome": "500 ms", "seconds": 0.5 if default else None, "bad_bf16": ""})
+        return None, [f"{name}: 500 ms"]
 
     monkeypatch.setattr(step_stock, "find_best", find_best)
     return wish
@@ -146,6 +158,7 @@ def test_stock_at_its_best_is_a_side_with_the_settings_that_were_found(started, 
     parts = measured(tmp_path, best=True)
     name = f"{STOCK_BEST} (fused)"
     assert parts["best"] == {"name": name, "settings": found_best["settings"], "trials": ["fused: 500 ms"]}
+    assert parts["trial of fused"] == {"outcome": "500 ms", "seconds": 0.5, "bad_bf16": ""}
     assert [side.name for side in started] == [STOCK_DEFAULT, OURS, STOCK_DEFAULT, name]
     assert started[0].closed  # that of the trials
     assert started[-1].config["fused"] is True
@@ -170,6 +183,31 @@ def test_the_best_settings_are_not_searched_again_after_a_stop(started, found_be
     parts = measured(tmp_path, best=True)
     assert len(found_best["searches"]) == 1
     assert f"{STOCK_BEST} (fused)" in parts["round 2"]["answers"]
+
+
+def test_a_stop_among_the_trials_loses_none_that_is_done(started, tmp_path, monkeypatch):
+    seconds = {"fused": 0.6, "torch.compile": 0.4}
+
+    def make(name, config, limit=None):
+        tried = name.removeprefix(f"{STOCK_BEST} (").removesuffix(")")
+        started.append(Scripted(name, config, limit, seconds.get(tried, 0.8)))
+        return started[-1]
+
+    monkeypatch.setattr(step_stock, "Side", make)
+    with pytest.raises(KeyboardInterrupt):
+        measured(tmp_path, best=True, say=stop_after("  stock PyTorch torch.compile"))
+    assert all(side.closed for side in started)
+    first = [side.name for side in started]
+    before, started[:] = len(first), []
+    parts = measured(tmp_path, best=True)
+    assert first[0] == STOCK_DEFAULT
+    assert [side.name for side in started][: 8 - before] == [
+        step_stock.side_name(name) for name in list(step_stock.COMBINATIONS)[before:]
+    ]
+    assert parts["trial of torch.compile"]["seconds"] == 0.4
+    assert [line.split(": ")[0] for line in parts["best"]["trials"]] == list(step_stock.COMBINATIONS)
+    assert parts["best"]["name"] == f"{STOCK_BEST} (torch.compile)"
+    assert parts["best"]["settings"] == {"autocast": False, "fused": False, "compile": True}
 
 
 def test_warm_up_is_longer_where_something_is_compiled(started, found_best, tmp_path):

@@ -91,13 +91,21 @@ def test_that_freezing_makes_torch_compile_begin_again_is_noted():
 
 
 def test_a_stop_is_noted_with_what_came_of_the_steps_taken_again():
-    same = {"steps": 7, "differences": {OURS: 0.0, STOCK_DEFAULT: 0.0}}
-    other = {"steps": 9, "differences": {OURS: 0.0, STOCK_DEFAULT: 2e-6}}
+    same = {"steps": 7, "differences": {OURS: 0.0, STOCK_DEFAULT: 0.0}, "others": [], "load": 3.0}
+    other = {"steps": 9, "differences": {OURS: 0.0, STOCK_DEFAULT: 2e-6}, "others": [], "load": 0.0}
     found = content(CONFIG, measured(OURS, [1.0, 1.0]), continued=[same, other])
     assert found["notes"] == [
         "stopped after 7 steps and continued: new processes took them again, with the same losses",
         "stopped after 9 steps and continued: new processes took them again, with other losses, relative:"
         " stock default 2.0e-06 at most",
+    ]
+
+
+def test_a_stop_that_was_continued_otherwise_or_on_a_busy_machine_is_noted():
+    part = {"steps": 7, "differences": {OURS: 0.0}, "others": [f"{OURS}: threads 2 before, 1 now"], "load": 3.1}
+    assert content(CONFIG, measured(OURS, [1.0, 1.0]), continued=[part])["notes"][1:] == [
+        "stopped after 7 steps and continued, not with the same: fullstride fp32: threads 2 before, 1 now",
+        "stopped after 7 steps and continued at load 3.1 on 2 cores: others were measured too, so trust no ratio",
     ]
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -38,8 +39,8 @@ TINY = Case("tiny")
 
 @pytest.fixture(scope="module")
 def stock():
-    """One process of stock PyTorch, started where all of our settings are in the environment."""
-    ours = {"FULLSTRIDE_HEAP": "1", "THP_MEM_ALLOC_ENABLE": "1", "MALLOC_TOP_PAD_": "1"}
+    """One process of stock PyTorch, started where our settings and the user's are in the environment."""
+    ours = {"FULLSTRIDE_HEAP": "1", "FULLSTRIDE_QUIET": "1", "MALLOC_TOP_PAD_": "1"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ours.items():
             patch.setenv(name, value)
@@ -79,7 +80,8 @@ def result(ratio=2.0, target=3.0, **ours):
 
 def test_the_stock_process_has_no_trace_of_ours(stock):
     assert stock.facts["fullstride_loaded"] is False
-    assert [name for name in stock.facts["environment"] if re.match("FULLSTRIDE|THP_|GLIBC|MALLOC", name)] == []
+    assert [name for name in stock.facts["environment"] if name.startswith("FULLSTRIDE")] == []
+    assert stock.facts["environment"]["MALLOC_TOP_PAD_"] == "1"  # the user's
 
 
 def test_a_turn_gives_one_time_and_one_loss_a_step(stock):
@@ -344,6 +346,7 @@ class Scripted:
 
     def __init__(self, name, config, limit=None):
         self.name = name
+        self.facts: dict[str, Any] = {"gflop": 1.0}
         self.cost = self.seconds[name]
         self.open.append(name)
         self.limits = [limit]  # of each answer
@@ -371,8 +374,10 @@ def best_of(monkeypatch, quick=False, default=1.0, **seconds):
     Scripted.open = []
     monkeypatch.setattr(step_stock, "Side", Scripted)
     with contextlib.ExitStack() as stack:
-        best, outcomes = step_stock.find_best(TINY, Scripted(STOCK_DEFAULT, {}), quick, stack, lambda line: None)
-        assert set(Scripted.open) == {STOCK_DEFAULT, best.name}
+        side = Scripted(STOCK_DEFAULT, {})
+        stack.callback(side.close)
+        best, outcomes = step_stock.find_best(TINY, side, quick, stack, lambda line: None)
+        assert set(Scripted.open) == {best.name} | ({STOCK_DEFAULT} if isinstance(default, float) else set())
     return best.name, dict(outcome.split(": ", 1) for outcome in outcomes)
 
 
@@ -399,7 +404,8 @@ def test_every_answer_of_a_trial_has_a_limit(monkeypatch):
         monkeypatch, fused=0.8, bf16=0.7, bf16_fused=2.0, compile=0.9, fused_compile=0.6, bf16_compile=0.4,
         bf16_fused_compile=0.3,
     )  # fmt: skip
-    assert len(limits) == 7
+    assert len(limits) == 8
+    assert limits.pop(STOCK_DEFAULT)[1:] == [300.0, *[20.0] * 4]  # 20 times its first step
     for name, given in limits.items():
         assert set(given[1:]) == ({900.0} if "compile" in name else {20.0})
         assert given[0] == 900.0
@@ -434,8 +440,7 @@ class Mortal(Scripted):
 
     def __init__(self, name, config, limit=None):
         super().__init__(name, config, limit)
-        self.facts = {"precision": "fp32", "gflop": 1.0, "units": 8, "unit": "samples"}
-        self.facts |= {"parameters": 10, "dropout": False}
+        self.facts |= {"precision": "fp32", "units": 8, "unit": "samples", "parameters": 10, "dropout": False}
         self.losses, self.peaks, self.frozen = [], [], []
 
     def run(self, steps, limit=None):
@@ -468,6 +473,21 @@ def test_the_rest_goes_on_when_stock_dies(monkeypatch):
     assert any(re.search(r"^  stock default +illegal instruction on this CPU$", line) for line in text)
     assert step_table.missed([found]) == []
     assert step_table.as_json({}, [found])["results"][0]["failed"] == found.failed
+
+
+def test_a_default_that_hangs_in_its_trial_is_ended_and_left_out(monkeypatch):
+    run = Mortal.run
+
+    def hang(self, steps, limit=None):
+        if self.name == STOCK_DEFAULT and limit is not None:
+            raise SideLate(f"{STOCK_DEFAULT}: no answer within {limit:.0f} s")
+        return run(self, steps, limit)
+
+    monkeypatch.setattr(Mortal, "run", hang)
+    found = measure(monkeypatch, ours=0.5, ours_bf16=0.25, default=1.0)
+    assert found.failed == {STOCK_DEFAULT: "no answer within 300 s"}
+    assert [side.name for side in found.sides] == ["fullstride auto", "fullstride bf16", f"{STOCK_BEST} (fused)"]
+    assert STOCK_DEFAULT not in Scripted.open
 
 
 def test_the_rest_goes_on_when_one_of_ours_dies(monkeypatch):

@@ -2,6 +2,9 @@
 
 import contextlib
 import json
+import math
+import os
+import signal
 
 import pytest
 
@@ -10,7 +13,7 @@ from fullstride.bench.step.process import Side
 from fullstride.bench.step.stock import WARM_UP
 from fullstride.studies.ablate import measuring
 from fullstride.studies.ablate.measuring import Bench, Failed
-from fullstride.studies.ablate.switching import ALONE, STOCK, Trial, over_stock
+from fullstride.studies.ablate.switching import ALL, ALONE, STOCK, Trial, over_stock
 from fullstride.studies.ablate.techniques import TECHNIQUES
 from fullstride.studies.ablate.timing import Turns
 
@@ -78,8 +81,46 @@ def test_a_process_that_hangs_is_not_waited_for(bench, measured, monkeypatch):
         bench.measure(Trial(ALONE, STOCK, True), TURNS, TURNS)
 
 
+@pytest.fixture
+def own_bench(tmp_path):
+    with contextlib.closing(Bench(tmp_path, tiny.mlp(), compile_limit=60.0)) as found:
+        yield found
+
+
+def test_a_reference_that_hangs_is_not_waited_for_and_fails_its_own_parts(own_bench, monkeypatch):
+    monkeypatch.setattr(measuring, "_LEAST", 0.0)
+    monkeypatch.setattr(measuring, "_SLOWEST", math.inf)
+    reason = "its reference, stock PyTorch: no answer within 0 s"
+    with pytest.raises(Failed, match=reason):
+        own_bench.measure(Trial(ALONE, STOCK, True), TURNS, TURNS)
+    assert own_bench._reference is None
+    monkeypatch.setattr(measuring, "Side", lambda *_: pytest.fail("tried again"))
+    with pytest.raises(Failed, match=reason):
+        own_bench.measure(Trial(ALONE, STOCK, True), TURNS, TURNS)
+
+
+def test_a_reference_that_dies_in_its_turn_is_replaced_for_the_next_part(own_bench):
+    own_bench.folder.provide(TURNS.last)
+    reference = own_bench._stand(STOCK, TURNS, fresh=False)
+    os.kill(reference.pid, signal.SIGKILL)
+    with pytest.raises(Failed, match="its reference, stock PyTorch: its process ended, killed by signal 9"):
+        own_bench._turn_of(reference, WARM_UP, 2, fresh=False)
+    assert own_bench._stand(STOCK, TURNS, fresh=False).pid != reference.pid
+
+
+def test_without_stock_the_parts_against_all_go_on(own_bench, monkeypatch):
+    settings = own_bench._settings
+    nowhere = {"recipe": "nowhere"}
+    monkeypatch.setattr(own_bench, "_settings", lambda name: nowhere if name == STOCK else settings(name))
+    plan = own_bench.find_out()
+    assert plan.speeds[STOCK] == plan.speeds[ALL]
+    with pytest.raises(Failed, match=r"its reference, stock PyTorch: FileNotFoundError: .*nowhere"):
+        own_bench.measure(Trial(ALONE, STOCK, True), TURNS, TURNS)
+    assert own_bench.measure(TECHNIQUES["heap"].within(tiny.subject()), TURNS, TURNS)["rounds"] == 3
+
+
 def test_a_process_of_one_technique_has_that_one_alone(bench, measured, monkeypatch):
-    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "1")  # the user's: stock PyTorch has it, too
     settings = TECHNIQUES["activations"].alone(tiny.subject()).settings
     with contextlib.closing(Side("it", {"recipe": str(bench.folder.path)} | settings)) as side:
         side.run(1)
@@ -87,7 +128,8 @@ def test_a_process_of_one_technique_has_that_one_alone(bench, measured, monkeypa
     assert set(found["used"]) == {"activations", "fusion"}
     assert "heap as it comes: FULLSTRIDE_HEAP=0" in "\n".join(found["lines"])
     assert "threads as they are" in "\n".join(found["lines"])
-    assert "MALLOC_TOP_PAD_" not in side.facts["environment"]
+    assert side.facts["environment"]["MALLOC_TOP_PAD_"] == "1"
+    assert process.environment_of({})["MALLOC_TOP_PAD_"] == "1"
     assert not [line for line in found["lines"] if line.startswith("optimizer")]
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fullstride.studies.ablate import outcome, page, table
-from fullstride.studies.ablate.outcome import FASTER, SAME, SLOWER, TOGETHER
+from fullstride.studies.ablate.outcome import FASTER, SAME, SLOWER, TOGETHER, UNKNOWN
 from fullstride.studies.ablate.switching import ADDED, ALONE, LEFT_OUT
 
 
@@ -17,7 +17,7 @@ def part(technique, way, figures, has_it=None, **more):
     spread = {"median": 0.1, "lowest": 0.09, "highest": 0.11}
     return {
         "technique": technique, "way": way, "has_it": way != LEFT_OUT if has_it is None else has_it, "gain": figures,
-        "note": "", "rounds": 3, "steps": 2, "seconds_with": spread, "seconds_without": spread,
+        "note": "", "rounds": 5, "steps": 2, "seconds_with": spread, "seconds_without": spread,
         "memory": {"step": 8, "with": 100 << 20, "without": 120 << 20},
         "loss": {"step": 8, "mean_of": 5, "with": 1.5, "without": 1.25, "difference": gain(0.25, 0.2, 0.3)},
     } | more  # fmt: skip
@@ -50,7 +50,15 @@ PARTS = {
     ],
 )
 def test_the_rounds_decide_on_the_verdict(median, lowest, highest, expected):
-    assert outcome.verdict(gain(median, lowest, highest)) == expected
+    assert outcome.verdict(gain(median, lowest, highest), 5) == expected
+
+
+def test_below_five_rounds_there_is_no_verdict():
+    assert [outcome.verdict(gain(2.0), rounds) for rounds in (3, 4, 5)] == [UNKNOWN, UNKNOWN, FASTER]
+    few = part("heap", ALONE, gain(2.0), rounds=3)
+    assert table.said(few) == "2.00x [1.98..2.02] too few rounds (3 rounds)"
+    [entry] = outcome.outcome({"heap, alone": few}, {}, is_all=True)["alone"]
+    assert (entry["rounds"], entry["verdict"]) == (3, UNKNOWN)
 
 
 def test_the_largest_gain_comes_first_and_losses_are_shown_as_such():
@@ -100,15 +108,26 @@ def test_a_product_of_some_is_not_compared_with_the_whole():
     assert "not to be compared" in outcome.outcome(PARTS, {}, is_all=False)["sentence"]
 
 
+@pytest.mark.parametrize("alone", [{}, {"overlap, alone": PARTS["overlap, alone"]}], ids=["skipped", "failed"])
+def test_a_product_that_lacks_what_has_no_figure_alone_names_it_and_is_not_compared(alone):
+    parts = {name: found for name, found in PARTS.items() if name != "overlap, alone"} | alone
+    found = outcome.outcome(parts | {"overlap, left out": part("overlap", LEFT_OUT, gain(1.3))}, {}, is_all=True)
+    assert found["product"]["missing"] == ["overlap"]
+    assert found["sentence"] == (
+        "The product lacks what has no figure alone, overlap: it is not to be compared with the whole."
+    )
+    assert outcome.outcome(parts, {}, is_all=True)["product"]["missing"] == []
+
+
 def test_the_text_has_both_rankings_with_speed_memory_loss_and_what_is_missing():
     found = outcome.outcome(PARTS, {"norms": "nothing to switch: the model has none"}, is_all=True)
     text = "\n".join(table.lines(PARTS, found))
     alone, rest = text.split("left out of all:")
     left, added = rest.split("added to all, which the recipe does not do:")
-    assert "  bf16       1.80x [1.78..1.82]  faster  120 -> 100 MiB  1.2500 -> 1.5000 [+2.0e-01..+3.0e-01]" in alone
-    assert "optimizer  1.00x [0.90..1.10]  no difference" in left
+    assert "  bf16       1.80x [1.78..1.82]  faster (5 rounds)  120 -> 100 MiB  1.2500 -> 1.5000 [+2.0e-01.." in alone
+    assert "optimizer  1.00x [0.90..1.10]  no difference (5 rounds)" in left
     assert "lamb  0.80x [0.79..0.81]  slower" in added
-    assert "all over stock PyTorch: 3.00x [2.97..3.03] faster" in added
+    assert "all over stock PyTorch: 3.00x [2.97..3.03] faster (5 rounds)" in added
     assert "product of 3 single gains: 2.25x" in added
     assert "failed:\n  overlap, alone: aborted" in added
     assert added.endswith("not measured:\n  norms: nothing to switch: the model has none")

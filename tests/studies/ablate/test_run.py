@@ -68,7 +68,7 @@ def test_the_lines_tell_how_long_it_takes_and_what_was_found(ablated):
     assert re.search(r"^3 parts, about \d+ s; the same command goes on where it was stopped$", said, re.MULTILINE)
     assert "more than the 0 s that are left" in said
     assert "against stock PyTorch: " in said
-    first = r"^\[1/3\] all together: \d+\.\d\dx \[.*\] (faster|slower|no difference); about "
+    first = r"^\[1/3\] all together: \d+\.\d\dx \[.*\] too few rounds \(3 rounds\); about "
     assert re.search(first, said, re.MULTILINE)
     assert re.search(r"^alone over stock PyTorch:$", said, re.MULTILINE)
     assert re.search(r"^all over stock PyTorch: \d+\.\d\dx \[", said, re.MULTILINE)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from fullstride.bench.step.process import our_environment
@@ -33,6 +34,7 @@ def test_a_stopped_study_goes_on_with_what_it_has(number, tmp_path):
         command(folder), env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )
     wait_until(lambda: TOGETHER in parts_in(folder) or running.poll() is not None)
+    children = psutil.Process(running.pid).children(recursive=True)
     os.kill(running.pid, number)
     _, errors = running.communicate(timeout=PATIENCE)
     before = parts_in(folder)
@@ -40,6 +42,8 @@ def test_a_stopped_study_goes_on_with_what_it_has(number, tmp_path):
     assert errors.strip().splitlines()[-1] == (
         f"fullstride: stopped by {number.name}; {len(before)} parts are kept in {folder}: the same command goes on"
     )
+    assert children
+    assert not [child for child in children if child.is_running()]
     assert list(before)[:2] == [PLAN, TOGETHER]
     assert len(before) < 4
 

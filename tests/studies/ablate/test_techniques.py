@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -115,6 +116,20 @@ def test_one_way_may_be_possible_where_the_other_is_not():
 def test_a_micro_batch_of_one_cannot_be_halved():
     _, skipped = choose(tiny.subject(tiny.mlp(micro_batch=1)), ["accumulation"])
     assert skipped == {"accumulation": "a micro-batch of 1 cannot be halved"}
+
+
+def test_other_micro_batches_are_not_tried_where_they_would_be_another_training():
+    found = replace(tiny.subject(), micro_batch_matters="its samples know each other")
+    trials, skipped = choose(found, ["accumulation"])
+    assert skipped == {"accumulation": "another training: its samples know each other"}
+    assert list(trials) == [TOGETHER]
+
+
+def test_only_the_technique_of_states_has_states_of_few_bits_over_stock():
+    config = tiny.mlp(optimizer={"state_precision": "bf16"})
+    for name, expected in (("optimizer", "fp32"), ("norms", "fp32"), ("states-bf16", "bf16"), ("states-8bit", "8bit")):
+        trial = TECHNIQUES[name].alone(replace(EVERYTHING, config=config))
+        assert trial.settings["options"]["state_precision"] == expected
 
 
 def test_parts_against_the_same_reference_follow_each_other():

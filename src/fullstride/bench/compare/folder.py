@@ -36,6 +36,7 @@ class Folder:
         self._schedule = build_schedule(config, task.length(config))
         self._first = self._next = 0  # step that is there, step that is not yet
         self.bytes_of_step = 0
+        self.micro_batch_matters = task.micro_batch_matters
         stock = task.stock()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)

@@ -1,6 +1,7 @@
 """The parts of a comparison, one after the other: the best settings, the first steps, then rounds until time is up.
 
-    best          with --best: what stock PyTorch's settings were found to be, by processes of their own
+    trial of ...  with --best: some steps with one combination of stock PyTorch's settings, a process of its own
+    best          the fastest of these
     start         all sides from the recipe's weights: warm-up, and one step that says how many a turn has
     round 1 ...   a turn of each side
     continued 1   after a stop: new processes have taken the same steps again, off the clock, and go on from there
@@ -8,6 +9,7 @@
 
 import contextlib
 import math
+import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -31,6 +33,8 @@ _MOST_ROUNDS = 100  # where there is much
 _TURN = 1.0  # seconds of the fastest side in a round, at least where there is time
 _MOST_BYTES = 64 << 20  # of data in a turn: it lies in the memory of each side
 SETTINGS = ("autocast", "fused", "compile")  # of stock PyTorch
+_TRIAL = "trial of "
+_TOLD = ("precision", "threads")  # facts of a side that a new process must have again
 
 
 def measure(study: Study, config: "Config", seconds: float, best: bool) -> None:
@@ -39,6 +43,7 @@ def measure(study: Study, config: "Config", seconds: float, best: bool) -> None:
         return
     from .folder import Folder  # loads torch
 
+    load = round(os.getloadavg()[0], 1)  # before anything of ours runs
     with tempfile.TemporaryDirectory(prefix="fullstride-compare-") as path, contextlib.ExitStack() as stack:
         folder = Folder(Path(path), config)
         case = case_of(config, path)
@@ -47,7 +52,7 @@ def measure(study: Study, config: "Config", seconds: float, best: bool) -> None:
         sides = Sides(case, stack, failed_in(study.parts))
         sides.start(_wanted(case, study.parts.get("best")))
         if "start" in study.parts:
-            _take_again(study, sides, folder)
+            _take_again(study, sides, folder, load)
         else:
             _begin(study, sides, folder, seconds)
         _rounds(study, sides, folder, seconds)
@@ -80,17 +85,32 @@ def _num_left(parts: Mapping[str, Any], seconds: float) -> int:
 def _find_best(study: Study, case: Case, folder: "Folder") -> None:
     study.say("\nsettings of stock PyTorch, each tried for some steps:")
     folder.provide(step_stock.MOST_TRIED)
+
+    def keep(name: str, trial: step_stock.Trial) -> None:
+        study.record(_TRIAL + name, trial)
+
     with contextlib.ExitStack() as stack:
-        try:
-            default: Side | None = Side(STOCK_DEFAULT, case.config(), limit=compare_sides.STANDING)
-        except SideFailed:
-            default = None  # which _begin() will say
-        if default is not None:
-            stack.callback(default.close)
-        found, trials = step_stock.find_best(case, default, quick=False, stack=stack, say=study.say)
-        other = None if found is default else found
-        settings = {} if other is None else {key: other.config[key] for key in SETTINGS}
-    study.record("best", {"name": other and other.name, "settings": settings, "trials": trials})
+        known = _trials(study.parts)
+        default = None if step_stock.AS_IT_COMES in known else _start_default(case, stack)
+        _, outcomes = step_stock.find_best(case, default, False, stack, study.say, known, keep)
+    fastest = step_stock.fastest(_trials(study.parts))
+    settings = step_stock.COMBINATIONS[fastest] if fastest is not None else {}
+    name = step_stock.side_name(fastest) if fastest is not None and settings else None
+    study.record("best", {"name": name, "settings": settings, "trials": outcomes})
+
+
+def _trials(parts: Mapping[str, Any]) -> dict[str, step_stock.Trial]:
+    """Those that were taken, by what was tried."""
+    return {name.removeprefix(_TRIAL): part for name, part in parts.items() if name.startswith(_TRIAL)}
+
+
+def _start_default(case: Case, stack: contextlib.ExitStack) -> Side | None:
+    try:
+        default = Side(STOCK_DEFAULT, case.config(), limit=compare_sides.STANDING)
+    except SideFailed:
+        return None  # which _begin() will say
+    stack.callback(default.close)
+    return default
 
 
 def _wanted(case: Case, best: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
@@ -135,8 +155,11 @@ def _num_done(parts: Mapping[str, Any]) -> int:
     return int(start["warm_up"]) + 1 + len(numbered(parts, "round")) * int(start["steps"])
 
 
-def _take_again(study: Study, sides: Sides, folder: "Folder") -> None:
-    """The steps of the parts before, which are known: whether they come to the same losses is all that is new."""
+def _take_again(study: Study, sides: Sides, folder: "Folder", load: float) -> None:
+    """The steps of the parts before, which are known: whether they come to the same losses is all that is new.
+
+    load: of the machine, before.
+    """
     num_steps, known = _num_done(study.parts), losses_of(study.parts)
     before, turn = dict(sides.failed), int(study.parts["start"]["steps"])
     study.say(f"\nstopped after {num_steps} steps of each side: they are taken again, which is not measured")
@@ -147,9 +170,21 @@ def _take_again(study: Study, sides: Sides, folder: "Folder") -> None:
         sides.turn(end - first)
     study.record(f"continued {len(numbered(study.parts, 'continued')) + 1}", {
         "steps": num_steps,
+        "load": load,
         "differences": {side.name: largest_difference(side.losses, known[side.name]) for side in sides.running},
+        "others": _others(study.parts["start"]["facts"], sides),
         "failed": {name: why for name, why in sides.failed.items() if name not in before},
     })  # fmt: skip
+
+
+def _others(before: Mapping[str, Mapping[str, Any]], sides: Sides) -> list[str]:
+    """What the new processes do otherwise than those before."""
+    return [
+        f"{side.name}: {key} {before[side.name][key]} before, {side.facts[key]} now"
+        for side in sides.running
+        for key in _TOLD
+        if side.facts[key] != before[side.name][key]
+    ]
 
 
 def _rounds(study: Study, sides: Sides, folder: "Folder", seconds: float) -> None:

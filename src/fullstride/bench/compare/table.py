@@ -113,7 +113,11 @@ def as_json(
         "loss_differences": {name: step_table.finite(value) for name, value in result.loss_differences.items()},
         "trials": result.trials,
         "failed": result.failed,
-        "notes": [*_failures(result), *_notes(conditions, config, result), *map(_continued, continued)],
+        "notes": [
+            *_failures(result),
+            *_notes(conditions, config, result),
+            *(note for part in continued for note in _continued(part, conditions["usable_cores"])),
+        ],
     }
 
 
@@ -139,13 +143,18 @@ def _side(side: Measured, steps: Steps) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _continued(part: Mapping[str, Any]) -> str:
+def _continued(part: Mapping[str, Any], cores: int) -> list[str]:
     """Of a stop."""
     apart = {name: value for name, value in part["differences"].items() if value != 0}
     same = "with the same losses" if not apart else "with other losses, relative: " + ", ".join(
         f"{name} not a number" if value is None else f"{name} {value:.1e} at most" for name, value in apart.items()
     )  # fmt: skip
-    return f"stopped after {part['steps']} steps and continued: new processes took them again, {same}"
+    when = f"stopped after {part['steps']} steps and continued"
+    notes = [f"{when}: new processes took them again, {same}"]
+    notes += [f"{when}, not with the same: {other}" for other in part["others"]]
+    if part["load"] > _BUSY * cores:
+        notes.append(f"{when} at load {part['load']:g} on {cores} cores: others were measured too, so trust no ratio")
+    return notes
 
 
 def _failures(result: Result) -> list[str]:

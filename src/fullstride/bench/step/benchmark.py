@@ -59,7 +59,10 @@ def measure(case: Case, rounds: int, quick: bool, profile: bool, peaks: dict[str
         names = {f"fullstride {wish}": case.config(fullstride=wish) for wish in case.precisions}
         sides = [try_start(name, config, stack, failed) for name, config in names.items()]
         default = try_start(STOCK_DEFAULT, case.config(), stack, failed)
-        best, trials = stock.find_best(case, default, quick, stack, say)
+        tried: dict[str, stock.Trial] = {}
+        best, trials = stock.find_best(case, default, quick, stack, say, keep=tried.__setitem__)
+        if default is not None and tried[stock.AS_IT_COMES]["seconds"] is None:  # and so it was closed
+            default, failed[STOCK_DEFAULT] = None, tried[stock.AS_IT_COMES]["outcome"]
         sides += [default] if best is default else [default, best]
         running = [side for side in sides if side is not None]
         answers = _rounds(running, rounds, quick, failed)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -15,8 +14,6 @@ from typing import Any
 from ...machine import onednn
 
 _SCRIPT = Path(__file__).with_name("side.py")
-_OURS = re.compile(r"FULLSTRIDE_|THP_MEM_ALLOC_ENABLE$|GLIBC_TUNABLES$|MALLOC_")
-_ALLOCATOR = re.compile(r"THP_MEM_ALLOC_ENABLE$|GLIBC_TUNABLES$|MALLOC_|FULLSTRIDE_HEAP$")
 _REST_POLL, _REST_LOOKS, _REST_LIMIT = 0.02, 3, 5.0  # seconds, looks in a row, seconds
 
 
@@ -79,9 +76,9 @@ class Side:
         """Trains on the data of these steps once more, which does not count: `losses` and the others stay."""
         return self._ask({"again": [first, steps]}, limit)
 
-    def explain(self) -> dict[str, Any]:
+    def explain(self, limit: float | None = None) -> dict[str, Any]:
         """What Fullstride has done so far."""
-        return self._ask({"explain": 1}, None)
+        return self._ask({"explain": 1}, limit)
 
     def evaluate(self) -> float:
         """The mean loss over the held-out data, which Folder.provide_valid() has written."""
@@ -143,19 +140,22 @@ class Side:
 
 
 def environment_of(config: dict[str, Any]) -> dict[str, str]:
-    """Of a side. One of a single technique of ours over stock PyTorch ("over_stock") has our allocator only if it is
-    that technique; "environment" are variables of its own."""
+    """Of a side. One of a single technique of ours over stock PyTorch ("over_stock") keeps the heap only if that is the
+    technique; "environment" are variables of its own."""
     if not (config.get("fullstride") or config.get("imports")):
         return stock_environment()
     found = our_environment()
     if config.get("over_stock"):
-        found = {name: value for name, value in found.items() if not _ALLOCATOR.match(name)}
+        found.pop("FULLSTRIDE_HEAP", None)
     return found | config.get("environment", {})
 
 
 def stock_environment() -> dict[str, str]:
-    """The environment as if this package were not there: without its settings, and without its cap on oneDNN."""
-    return {name: value for name, value in onednn.user_environment().items() if not _OURS.match(name)}
+    """The environment as if this package were not there: without its settings, and without its cap on oneDNN.
+
+    The package sets up malloc by calls, never by variables: MALLOC_ and the like are the user's, and of both sides.
+    """
+    return {name: value for name, value in onednn.user_environment().items() if not name.startswith("FULLSTRIDE_")}
 
 
 def our_environment() -> dict[str, str]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _STANDING = 900.0  # seconds until a model stands: prepare() may have to try and to race every product first
 _LEAST, _TIMES = 60.0, 20.0  # seconds for an answer, at least, and times what the reference or its last turn took
+_SLOWEST, _UNCOUNTED = 1.0, 3600.0  # of a reference's first steps: GFLOP/s, and seconds where nobody could count
 _HOPELESS = 3.0  # times slower than its reference: no more rounds than needed
 _LONGEST_LIFE = 500  # steps of a reference: moments that decay for long become denormal, which no short run sees
 _LAST_LOSSES = 5
@@ -45,6 +46,7 @@ class Bench:
         self._path, self._config, self._compile_limit = path, config, compile_limit
         self._reference: tuple[str, Side] | None = None
         self._num_again = 0  # steps that the reference took once more
+        self._hopeless: dict[str, str] = {}  # references that could not take their first steps, and why
 
     @functools.cached_property
     def folder(self) -> Folder:
@@ -57,22 +59,31 @@ class Bench:
             self._reference = None
 
     def find_out(self) -> Plan:
-        """One step of both references after their first ones, and what prepare() does for the recipe."""
+        """One step of both references after their first ones, and what prepare() does for the recipe.
+
+        Where stock PyTorch fails, it is taken to be as fast as all: the parts against it will fail, the others go on.
+        """
         self.folder.provide(WARM_UP + 1 + _MORE)
-        speeds, found = {}, {}
-        for name in (ALL, STOCK):
-            began = time.monotonic()
-            with contextlib.closing(Side(name, self._settings(name), _STANDING)) as side:
-                start = time.monotonic() - began
-                seconds = side.run(WARM_UP + 1)["seconds"][WARM_UP:]
-                if seconds[0] < _SHORT:
-                    seconds += side.run(_MORE)["seconds"]
-                speeds[name] = Speed(start, statistics.median(seconds))
-                if name == ALL:
-                    found = side.explain() | side.facts
+        speed, found = self._try_out(ALL)
+        speeds = {ALL: speed, STOCK: speed}
+        try:
+            speeds[STOCK] = self._try_out(STOCK)[0]
+        except SideFailed as error:
+            self._hopeless[STOCK] = f"its reference, {error}"
         names = ("precision", "used", "functions", "threads")
         own = {name: found[name] for name in names}
+        own["micro_batch_matters"] = self.folder.micro_batch_matters
         return Plan(speeds, self.folder.bytes_of_step, self._config.freeze.enabled, **own)
+
+    def _try_out(self, name: str) -> tuple[Speed, dict[str, Any]]:
+        """How fast this reference is, and what it says of itself."""
+        began = time.monotonic()
+        with contextlib.closing(Side(name, self._settings(name), _STANDING)) as side:
+            start = time.monotonic() - began
+            seconds = side.run(WARM_UP + 1, _first_limit(side, WARM_UP + 1))["seconds"][WARM_UP:]
+            if seconds[0] < _SHORT:
+                seconds += side.run(_MORE, _limit(side, _MORE))["seconds"]
+            return Speed(start, statistics.median(seconds)), (side.explain(_LEAST) if name == ALL else {}) | side.facts
 
     def measure(self, trial: Trial, turns: Turns, most: Turns) -> dict[str, Any]:
         """Plain JSON. most: the longest that are planned against this reference. Failed for what cannot be measured."""
@@ -95,20 +106,43 @@ class Bench:
     # ---- processes ---------------------------------------------------------------------------------------------------
 
     def _stand(self, name: str, most: Turns, fresh: bool) -> Side:
-        """The reference of this name, with its first steps taken; all that are planned, unless it is to be fresh."""
+        """The reference of this name, with its first steps taken; all that are planned, unless it is to be fresh.
+
+        Failed if it cannot: then no part that needs it is tried.
+        """
+        if name in self._hopeless:
+            raise Failed(self._hopeless[name])
         if self._reference is not None:
             known, side = self._reference
             aged = self._num_again > _LONGEST_LIFE or len(side.losses) < most.last
             if known == name and not fresh and not aged:
                 return side
             self.close()
-        side = Side(name, self._settings(name), _STANDING)
-        self._reference, self._num_again = (name, side), 0
-        side.run(WARM_UP)
-        for _ in range(0 if fresh else most.rounds):
-            side.run(most.steps)  # the data of as many steps in its memory as others will have
+        try:
+            side = Side(name, self._settings(name), _STANDING)
+            self._reference, self._num_again = (name, side), 0
+            side.run(WARM_UP, _first_limit(side, WARM_UP))
+            for _ in range(0 if fresh else most.rounds):
+                # The data of as many steps in its memory as others will have.
+                side.run(most.steps, _limit(side, most.steps))
+        except SideFailed as error:
+            self.close()  # it may still compute
+            self._hopeless[name] = f"its reference, {error}"
+            raise Failed(self._hopeless[name]) from None
         side.rest()
         return side
+
+    def _turn_of(self, reference: Side, first: int, steps: int, fresh: bool) -> list[float]:
+        """Seconds of each step. A reference that fails is closed: the next part gets another."""
+        limit = _limit(reference, steps)
+        try:
+            answer = reference.run(steps, limit) if fresh else reference.again(first, steps, limit)
+        except SideFailed as error:
+            self.close()
+            raise Failed(f"its reference, {error}") from None
+        reference.rest()
+        seconds: list[float] = answer["seconds"]
+        return seconds
 
     def _start(self, trial: Trial, folder: Folder, reference: Side) -> Side:
         more = self._compile_limit if trial.is_compiled else 0.0
@@ -137,10 +171,8 @@ class Bench:
             turns = Turns(FEWEST_ROUNDS, turns.steps)
         for number in range(turns.rounds):
             first = WARM_UP + number * turns.steps
-            answer = reference.run(turns.steps) if fresh else reference.again(first, turns.steps)
+            theirs.append(statistics.mean(self._turn_of(reference, first, turns.steps, fresh)))
             self._num_again += turns.steps
-            theirs.append(statistics.mean(answer["seconds"]))
-            reference.rest()
             try:
                 answer = variant.run(turns.steps, limit=compiling + max(_LEAST, _TIMES * turns.steps * last))
             except SideFailed as error:
@@ -169,6 +201,16 @@ class Bench:
         path = self._path / name
         path.mkdir()
         return Folder(path, config)
+
+
+def _first_limit(reference: Side, num_steps: int) -> float:
+    """Seconds for steps of which nothing is known but their operations."""
+    gflop = reference.facts["gflop"]
+    return _UNCOUNTED if gflop is None else max(_LEAST, num_steps * gflop / _SLOWEST)
+
+
+def _limit(reference: Side, num_steps: int) -> float:
+    return max(_LEAST, _TIMES * num_steps * reference.seconds[-1])
 
 
 def _reason(error: SideFailed) -> str:

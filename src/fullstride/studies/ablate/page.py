@@ -8,7 +8,7 @@ from ...bench.study import Study
 from ...report.section import Figure, Section, Table
 from ...report.style import LIGHT
 from . import table
-from .outcome import FASTER, SAME, SLOWER, ranked, verdict
+from .outcome import FASTER, SAME, SLOWER, UNKNOWN, ranked, verdict
 from .switching import ADDED
 from .techniques import TECHNIQUES
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ...recipes.config import Config
 
-_COLOURS = {FASTER: "blue", SLOWER: "vermilion", SAME: "grey"}
+_COLOURS = {FASTER: "blue", SLOWER: "vermilion", SAME: "grey", UNKNOWN: "grey"}
 _BAR, _AROUND = 0.24, 0.75  # inches of a bar, and of what a panel has besides
 _BY_ITSELF = "Alone over stock PyTorch"
 _WITHIN = "Left out of all that Fullstride does, or added to it"
@@ -46,7 +46,7 @@ def write(study: Study, config: "Config", outcome: Mapping[str, Any]) -> list[Pa
 def _lead(outcome: Mapping[str, Any]) -> str:
     whole, counts = outcome["together"], [entry["verdict"] for entry in outcome["alone"]]
     text = "" if whole is None else f"All together take a step {table.as_ratio(whole)} as fast as stock PyTorch. "
-    parts = [f"{counts.count(word)} {word}" for word in (FASTER, SAME, SLOWER) if word in counts]
+    parts = [f"{counts.count(word)} {word}" for word in (FASTER, SAME, SLOWER, UNKNOWN) if word in counts]
     return text + (f"Alone over it: {', '.join(parts)}." if parts else "")
 
 
@@ -59,7 +59,8 @@ def _figure(panels: Sequence[tuple[str, Sequence[Part]]]) -> Figure:
     heights = [_AROUND + _BAR * len(found) for _, found in panels]
     caption = (
         "How many times as fast a step is with a technique than without it: the median, and from the lowest to the"
-        " highest round. Blue: faster. Vermilion: slower. Grey: the rounds do not agree on a difference."
+        " highest round. Blue: faster. Vermilion: slower. Grey: the rounds do not agree on a difference,"
+        " or are too few."
     )
     return Figure(caption, _draw(panels, heights), sum(heights))
 
@@ -79,7 +80,7 @@ def _draw(
 
 def _bars(ax: "Axes", found: Sequence[Part]) -> None:
     for place, part in enumerate(found):
-        gain, word = part["gain"], verdict(part["gain"])
+        gain, word = part["gain"], verdict(part["gain"], part["rounds"])
         ax.barh(place, gain["median"] - 1, left=1, height=0.62, color=LIGHT[_COLOURS[word]])
         ax.plot([gain["lowest"], gain["highest"]], [place, place], color=LIGHT["ink"], linewidth=1.1)
         ax.annotate(
@@ -101,7 +102,7 @@ def _label(part: Part) -> str:
 def _table(title: str, found: Sequence[Part]) -> Table:
     rows = [
         (
-            _label(part), verdict(part["gain"]), part["note"], table.as_ratio(part["gain"]),
+            _label(part), verdict(part["gain"], part["rounds"]), part["note"], table.as_ratio(part["gain"]),
             f"{1e3 * part['seconds_with']['median']:.4g}", table.as_memory(part["memory"]), table.as_loss(part["loss"]),
             f"{part['rounds']} x {part['steps']}",
         )

@@ -126,7 +126,8 @@ class _Measurement:
 
 def subject_of(config: "Config", plan: Plan) -> Subject:
     kept = os.environ.get("FULLSTRIDE_HEAP", "1") != "0"
-    return Subject(config, plan.precision, frozenset(plan.used), frozenset(plan.functions), plan.threads, kept)
+    used, functions = frozenset(plan.used), frozenset(plan.functions)
+    return Subject(config, plan.precision, used, functions, plan.threads, kept, plan.micro_batch_matters)
 
 
 def choose(subject: Subject, names: Sequence[str]) -> tuple[dict[str, Trial], dict[str, str]]:

@@ -31,6 +31,7 @@ class Subject:
     functions: frozenset[str]  # those of them whose functions the model calls
     threads: int
     heap_kept: bool = True
+    micro_batch_matters: str | None = None  # why other micro-batches would be another training
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def over_stock(on: Iterable[str], subject: Subject, precision: str = "fp32", **o
     if subject.functions & wanted:
         wanted.add("function_mode")  # asks before each function of torch, which costs time
     own: dict[str, Any] = {"without": sorted(SWITCHES.keys() - wanted), "overlap_weight_grads": False}
-    own |= {"activations": "same", "loss_scaler": None, "precision": precision}
+    own |= {"activations": "same", "loss_scaler": None, "precision": precision, "state_precision": "fp32"}
     own |= {} if "threads" in wanted else {"threads": None}
     environment = {"FULLSTRIDE_HEAP": "0"}
     return {"fullstride": precision, "options": own | options, "over_stock": True, "environment": environment}

@@ -8,9 +8,9 @@ from .switching import ADDED, LEFT_OUT
 
 LEGEND = """\
 how many times as fast a step is with the technique: median [lowest..highest] of the rounds, in which the process with
-it and the one without it take turns on the same data; no difference: the rounds do not agree on one. memory: the most
-that each process held after the same number of steps, without -> with. loss: mean of the last steps, without -> with,
-and how far single steps lie apart"""
+it and the one without it take turns on the same data; no difference: the rounds do not agree on one; below five there
+is no verdict. memory: the most that each process held after the same number of steps, without -> with. loss: mean of
+the last steps, without -> with, and how far single steps lie apart"""
 
 
 def as_ratio(gain: Mapping[str, float]) -> str:
@@ -30,7 +30,12 @@ def as_loss(loss: Mapping[str, Any]) -> str:
 
 def said(part: Mapping[str, Any]) -> str:
     """Of one part, when it is done."""
-    return f"{as_ratio(part['gain'])} {verdict(part['gain'])}"
+    return f"{as_ratio(part['gain'])} {as_verdict(part)}"
+
+
+def as_verdict(part: Mapping[str, Any]) -> str:
+    """And of how many rounds it is."""
+    return f"{verdict(part['gain'], part['rounds'])} ({part['rounds']} rounds)"
 
 
 def lines(parts: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
@@ -53,7 +58,7 @@ def together(parts: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     part = parts[TOGETHER]
     text = [
         "",
-        f"all over stock PyTorch: {as_ratio(whole)} {verdict(whole)}, {as_memory(part['memory'])},"
+        f"all over stock PyTorch: {as_ratio(whole)} {as_verdict(part)}, {as_memory(part['memory'])},"
         f" loss {as_loss(part['loss'])}",
     ]
     if single is not None:
@@ -67,7 +72,7 @@ def _ranking(title: str, found: Sequence[Mapping[str, Any]]) -> list[str]:
     if not found:
         return []
     rows = [
-        (p["technique"], as_ratio(p["gain"]), verdict(p["gain"]), as_memory(p["memory"]), as_loss(p["loss"]), p["note"])
+        (p["technique"], as_ratio(p["gain"]), as_verdict(p), as_memory(p["memory"]), as_loss(p["loss"]), p["note"])
         for p in found
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]

@@ -1,6 +1,6 @@
 """The table of techniques: name, what it is, how it is switched on alone and how it is left out."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .switching import (
     ADDED,
@@ -21,9 +21,6 @@ from .switching import (
     with_note,
     without,
 )
-
-if TYPE_CHECKING:
-    from ...recipes.config import Config
 
 
 def _heap() -> Technique:
@@ -84,7 +81,7 @@ def _states(precision: str) -> Technique:
         return {"optimizer": {"state_precision": value}}
 
     def alone(subject: Subject) -> Answer:
-        settings = over_stock(["optimizer"], subject)
+        settings = over_stock(["optimizer"], subject, state_precision=precision)
         return Trial(ALONE, STOCK, True, settings, changes(precision), with_note(needs))
 
     def within(subject: Subject) -> Answer:
@@ -100,7 +97,10 @@ def _states(precision: str) -> Technique:
 def _accumulation() -> Technique:
     what = "a step as several smaller micro-batches whose gradients are added up"
 
-    def changes(config: "Config") -> dict[str, Any] | str:
+    def changes(subject: Subject) -> dict[str, Any] | str:
+        config = subject.config
+        if subject.micro_batch_matters:
+            return f"another training: {subject.micro_batch_matters}"
         if config.accumulate > 1:
             return {"micro_batch": config.micro_batch * config.accumulate, "accumulate": 1}
         if config.micro_batch % 2:
@@ -108,7 +108,7 @@ def _accumulation() -> Technique:
         return {"micro_batch": config.micro_batch // 2, "accumulate": 2}
 
     def ask(subject: Subject, reference: str) -> Answer:
-        config, found = subject.config, changes(subject.config)
+        config, found = subject.config, changes(subject)
         if isinstance(found, str):
             return found
         has_it, settings = config.accumulate > 1, {} if reference == STOCK else of_all(subject)

@@ -52,6 +52,7 @@ class Plan:
     used: list[str]
     functions: list[str]
     threads: int
+    micro_batch_matters: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
