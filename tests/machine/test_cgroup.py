@@ -90,6 +90,30 @@ def test_v1_memory_limit(tmp_path, text, expected):
     assert cgroup.memory_limit(v1(tmp_path, "/a", {"a/memory.limit_in_bytes": text}, mount)) == expected
 
 
+def test_v2_memory_left_is_what_the_group_does_not_hold(tmp_path):
+    """File pages that nobody has used lately are as good as free; the group with the least left counts."""
+    files = {
+        "a/memory.max": "1000", "a/memory.current": "700", "a/memory.stat": "anon 1\ninactive_file 50\nfile 9\n",
+        "a/b/memory.max": "900", "a/b/memory.current": "100",
+    }  # fmt: skip
+    assert cgroup.memory_left(v2(tmp_path, "/a/b", files)) == 350
+
+
+def test_v1_memory_left_counts_groups_below(tmp_path):
+    mount = "33 20 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,memory"
+    files = {
+        "a/memory.limit_in_bytes": "1000", "a/memory.usage_in_bytes": "400",
+        "a/memory.stat": "inactive_file 10\ntotal_inactive_file 100\n",
+    }  # fmt: skip
+    assert cgroup.memory_left(v1(tmp_path, "/a", files, mount)) == 700
+
+
+def test_a_full_group_has_nothing_left(tmp_path):
+    assert cgroup.memory_left(v2(tmp_path, "/a", {"a/memory.max": "100", "a/memory.current": "120"})) == 0
+    assert cgroup.memory_left(v2(tmp_path, "/a", {"a/memory.max": "max", "a/memory.current": "120"})) is None
+
+
 def test_no_cgroups_mean_no_limits(tmp_path):
+    assert cgroup.memory_left(tmp_path) is None
     assert cgroup.cpu_quota(tmp_path) is None
     assert cgroup.memory_limit(tmp_path) is None

@@ -22,6 +22,15 @@ def memory_limit(root: Path) -> int | None:
     return None if limit is None else int(limit)
 
 
+def memory_left(root: Path) -> int | None:
+    """limit - (usage - file pages not used lately), in bytes, where that is least; None for no limit.
+
+    Such pages are given up as soon as somebody needs the memory.
+    """
+    left = _smallest(root, "memory", _memory_left_v1, _memory_left_v2)
+    return None if left is None else max(0, int(left))
+
+
 Reader = Callable[[Path], float | None]
 
 
@@ -73,6 +82,22 @@ def _memory_v1(folder: Path) -> float | None:
 
 def _memory_v2(folder: Path) -> float | None:
     return _number(folder / "memory.max")  # "max" is no number
+
+
+def _memory_left_v1(folder: Path) -> float | None:
+    usage = _number(folder / "memory.usage_in_bytes")
+    return _left(_memory_v1(folder), usage, folder, "total_inactive_file")  # groups below it among them, as in usage
+
+
+def _memory_left_v2(folder: Path) -> float | None:
+    return _left(_memory_v2(folder), _number(folder / "memory.current"), folder, "inactive_file")
+
+
+def _left(limit: float | None, usage: int | None, folder: Path, key: str) -> float | None:
+    if limit is None:
+        return None
+    idle = [int(line.split()[1]) for line in _lines(folder / "memory.stat") if line.startswith(f"{key} ")]
+    return limit - max(0, (usage or 0) - sum(idle))
 
 
 def _number(file: Path) -> int | None:

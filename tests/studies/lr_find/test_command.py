@@ -205,7 +205,7 @@ def test_stopped_in_a_training_it_goes_on_in_its_middle(commands, tmp_path, whol
     code, text = command.go_on()
     assert code == 143, text
     assert last_line(text).startswith("fullstride: stopped by SIGTERM; the training is kept in ")
-    assert (folder / "run-0.01-0" / "config.yaml").exists()
+    assert (folder / "run-6-steps-0.01-0" / "config.yaml").exists()
     code, text = commands.start(*WHOLE, "--to", folder).wait()
     assert code == 0, text
     assert losses_of(folder) == whole

@@ -94,6 +94,28 @@ def test_a_skipped_step_is_taken_again_at_its_rate():
     assert found["diverged"] is None
 
 
+def told(take, monkeypatch, every):
+    """What is said when so many seconds are to pass between two lines."""
+    said: list[str] = []
+    monkeypatch.setattr(sweep, "_SAY_EVERY", every)
+    sweep.climb(take, config(seed=3), Span(1e-4, 1.0, 30), said.append)
+    return said
+
+
+def test_it_says_now_and_then_how_far_it_is(monkeypatch):
+    said = told(lambda schedule, step: (3.0, True), monkeypatch, 0.0)
+    assert len(said) == 30
+    assert said[0] == "range test, seed 3: step 1 of 30, rate 1e-4, smoothed loss 3"
+    assert said[-1] == "range test, seed 3: step 30 of 30, rate 1, smoothed loss 3"
+    assert told(lambda schedule, step: (3.0, True), monkeypatch, float("inf")) == []
+
+
+def test_it_says_that_the_first_steps_are_skipped(monkeypatch):
+    calls = itertools.count()
+    said = told(lambda schedule, step: (3.0, next(calls) > 0), monkeypatch, 0.0)
+    assert said[0] == "range test, seed 3: step 0 of 30, 1 skipped"
+
+
 def test_too_many_skipped_steps_in_a_row_are_a_divergence():
     calls = itertools.count()
     found = sweep.climb(lambda schedule, step: (3.0, next(calls) < 12), config(max_nonfinite=4), Span(1e-4, 1.0, 30))

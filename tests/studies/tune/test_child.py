@@ -111,6 +111,17 @@ def test_a_trial_that_dies_is_told_by_its_signal(tmp_path):
         assert not child.is_open
 
 
+def test_a_trial_that_died_before_it_is_asked_is_closed(tmp_path):
+    with Children(None) as children:
+        child = start(children, tmp_path / "run")
+        os.kill(child._process.pid, signal.SIGKILL)
+        child._process.wait()
+        with pytest.raises(SideDied, match="its process was ended by SIGKILL"):
+            child.ask({"train": 1.0})
+        assert not child.is_open
+        assert not children._living
+
+
 def test_a_larger_micro_batch_is_estimated_to_hold_more():
     with Children(None) as children:
         estimator = Estimator(children, tiny.config(micro_batch=8, model={"hidden": (512,)}))

@@ -36,8 +36,9 @@ PARTS = {
 BEST = {**SETTINGS, "precision": "bf16"}
 CONTENT = {
     "recipe": "mlp", "unit": "samples", "took": 300.0, "tried": 3, "rounds": 6, "taken": "best", "ratio": spread(1.5),
-    "default": {"settings": SETTINGS, "words": "as it is", "units_per_second": spread(101.0)},
-    "best": {"settings": BEST, "words": "bf16", "units_per_second": spread(151.0)},
+    "default": {"settings": SETTINGS, "words": "as it is", "units_per_second": spread(101.0),
+                "precision": "fp32"},
+    "best": {"settings": BEST, "words": "bf16", "units_per_second": spread(151.0), "precision": "bf16"},
     "changes": {"precision": ["auto", "bf16"]}, "left_out": {"fp16": "slow", "1 thread": "slow", "overlap": "no time"},
     "inter_op_started": False, "search": None, "config": "tuned.yaml",
 }  # fmt: skip
@@ -77,6 +78,7 @@ def test_page_and_picture_are_drawn(search, tmp_path):
     text = page.read_text()
     assert "1.50x [1.35..1.65] of the default" in text
     assert "too much memory: held 9 GiB" in text
+    assert "in bf16 instead of fp32" in text
     assert ("validation loss 1.200 against 1.400 (seed 1), 1.300 against 1.500 (seed 2)" in text) == bool(search)
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -109,6 +111,12 @@ def test_what_was_left_out_is_a_line_a_reason():
 )
 def test_the_gain_is_one_line(changes, expected):
     assert outcome.gain({**CONTENT, **changes}) == expected
+
+
+def test_another_precision_is_named_apart():
+    assert outcome.same(CONTENT).endswith(". It is in bf16 instead of fp32: other rounding; see docs/numerics.md.")
+    assert outcome.same({**CONTENT, "taken": "default"}) == outcome.SAME
+    assert "precision" not in outcome.SAME
 
 
 def test_a_search_that_found_nothing_better_says_so():

@@ -41,6 +41,13 @@ def test_the_final_has_rounds_enough_for_a_spread(seconds):
     assert turn >= 1.0
 
 
+def test_an_answer_is_waited_for_many_times_as_long_as_it_should_take():
+    assert plan.patience(1.0, 2.0) == 120.0
+    assert plan.patience(10.0, 20.0) == 600.0
+    assert plan.first_patience(60.0) == 600.0
+    assert plan.first_patience(3600.0) == 3600.0
+
+
 def test_a_continued_session_has_spent_what_the_first_one_had(tmp_path):
     measured = []
 

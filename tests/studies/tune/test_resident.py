@@ -7,15 +7,18 @@ from fullstride.studies.tune import resident
 
 SIZE = 64 << 20
 # A process that holds 64 MiB has a fork that touches nothing of it, then one that writes all of it.
+# They live until it ends. Only it reads its input: what a fork reads there would be missing.
 PROGRAM = """
 import os, sys
 held = bytearray(b"x" * (64 << 20))
+last, first = os.pipe()
 def fork(writes):
     if os.fork() == 0:
+        os.close(first)
         if writes:
             held[:] = b"y" * len(held)
         print("ready", flush=True)
-        sys.stdin.read()
+        os.read(last, 1)
         os._exit(0)
 print("ready", flush=True); sys.stdin.readline()
 fork(False); sys.stdin.readline()
@@ -63,5 +66,27 @@ def test_a_machine_that_is_small_for_what_is_free_limits_by_its_size(tmp_path):
     assert resident.limit(tmp_path) == int(0.9 * 400_000 * 1024)
 
 
-def test_there_is_no_limit_where_nobody_tells(tmp_path):
+def test_what_others_of_the_control_group_hold_is_not_free(tmp_path):
+    files = {
+        "proc/meminfo": "MemTotal: 8000000 kB\nMemAvailable: 7000000 kB\n",
+        "proc/self/status": "VmRSS:\t1000 kB\n",
+        "proc/self/cgroup": "0::/a\n",
+        "proc/self/mountinfo": "30 20 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n",
+        "sys/fs/cgroup/a/memory.max": "1000000000\n",
+        "sys/fs/cgroup/a/memory.current": "700000000\n",
+        "sys/fs/cgroup/a/memory.stat": "anon 600000000\ninactive_file 100000000\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert resident.limit(tmp_path) == int(0.9 * 400_000_000)
+
+
+def test_without_proc_the_limit_is_a_share_of_the_machine(tmp_path, monkeypatch):
+    monkeypatch.setattr(resident.os, "sysconf", lambda name: 1000)
+    assert resident.limit(tmp_path) == int(0.9 * 1000 * resident._PAGE)
+
+
+def test_there_is_no_limit_where_nobody_tells(tmp_path, monkeypatch):
+    monkeypatch.setattr(resident.os, "sysconf", lambda name: -1)
     assert resident.limit(tmp_path) is None

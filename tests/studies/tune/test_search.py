@@ -1,11 +1,12 @@
 """Hyper-parameters by validation loss: real trials of a tiny model, and what optuna knows of them afterwards."""
 
 import copy
+import dataclasses
 import math
 
 import pytest
 
-from fullstride.studies.tune import search, settings
+from fullstride.studies.tune import plan, search, settings
 from fullstride.studies.tune.child import Children
 from fullstride.studies.tune.plan import Session
 from fullstride.studies.tune.search import Search
@@ -24,6 +25,7 @@ HOUR = 3600.0
 @pytest.fixture(autouse=True)
 def three(monkeypatch):
     monkeypatch.setattr(search, "MOST_TRIALS", 3)
+    monkeypatch.setattr(search, "_RANDOM", 1)  # the third trial is drawn from what the first two have shown
 
 
 @pytest.fixture
@@ -48,6 +50,7 @@ def searched(folder, parts, config=CONFIG, seconds=HOUR):
 def first(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "MOST_TRIALS", 3)
+        patch.setattr(search, "_RANDOM", 1)
         return searched(tmp_path_factory.mktemp("search"), {})
 
 
@@ -76,6 +79,20 @@ def test_a_continued_search_draws_what_the_uninterrupted_one_did(first, tmp_path
     again, _ = searched(tmp_path, copy.deepcopy(parts))
     assert again.trials[:2] == found.trials[:2]
     assert again.trials[2]["parameters"] == found.trials[2]["parameters"]
+
+
+def test_what_is_drawn_depends_on_the_losses_of_earlier_trials(first, tmp_path, monkeypatch):
+    """As given back to optuna: with the losses of the first two exchanged the third is another."""
+    made_up = {"state": "failed", "why": "made up", "points": [], "steps": 0}
+    monkeypatch.setattr(Search, "_train", lambda *_: made_up)
+    drawn = []
+    for losses in ((1.0, 2.0), (2.0, 1.0)):
+        parts = {name: part for name, part in copy.deepcopy(first[1]).items() if name != "trial 2"}
+        for number, loss in enumerate(losses):
+            points = [[0.02, loss], [0.04, loss], [0.08, loss]]
+            parts[f"trial {number}"] |= {"state": "complete", "points": points, "optuna": {}}
+        drawn.append(searched(tmp_path / str(losses[0]), parts)[0].trials[2]["parameters"])
+    assert drawn[0] != drawn[1]
 
 
 def test_a_finished_search_measures_nothing(first, tmp_path, no_process):
@@ -107,6 +124,38 @@ def test_a_trial_that_diverges_has_failed_and_says_so(tmp_path):
         part = one._train(config, lambda step, loss: True)
     assert part["state"] == "failed"
     assert "not finite" in part["why"]
+
+
+def test_a_trial_that_does_not_answer_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "_FEWEST_SECONDS", 0.0)
+    monkeypatch.setattr(plan, "_LATE", 0.0)  # no start is as fast
+    with tiny.opened(tmp_path) as study, Children(None) as children:
+        one = Search(Session(study, HOUR), CONFIG, NAMES, SPEED, children, tmp_path / "runs")
+        part = one._train(CONFIG, lambda step, loss: True)
+        assert not children._living
+        found = one.run()
+    assert (part["state"], part["why"], part["points"]) == ("failed", "no answer within 0 s", [])
+    assert found.stopped == "its evaluation cannot be timed: no answer within 0 s"
+
+
+def test_a_long_trial_tells_its_rungs(tmp_path, monkeypatch):
+    said: list[str] = []
+    with tiny.opened(tmp_path) as study, Children(None) as children:
+        study.say = said.append
+        one = Search(Session(study, HOUR), CONFIG, NAMES, SPEED, children, tmp_path / "runs")
+        one.found.seconds = 20.0
+        for step in (1, 2, 4):
+            one._say_rung(step, 5.0 * step, 1.5)
+        one.found.seconds = 2.0
+        one._say_rung(1, 0.5, 1.5)
+    assert said == ["  after 5 of 20 s: loss 1.5", "  after 10 of 20 s: loss 1.5"]
+
+
+def test_the_whole_training_is_as_long_as_with_the_settings_that_were_taken(tmp_path, no_process):
+    faster = dataclasses.replace(SPEED, best=OWN._replace(threads=2), rounds=[{"ratio": 2.0}])
+    with tiny.opened(tmp_path) as study, Children(None) as children:
+        one = Search(Session(study, HOUR), CONFIG, NAMES, faster, children, tmp_path)
+        assert one._plan(0.0)[0] == pytest.approx(0.04)
 
 
 def test_without_time_there_is_no_search_and_a_line(tmp_path, no_process):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fullstride.bench.step.process import SideFailed, SideLate
 from fullstride.studies.tune import plan, settings
 from fullstride.studies.tune.child import Children, TooMuchMemory
 from fullstride.studies.tune.plan import Session
@@ -95,6 +96,40 @@ def test_what_fails_is_named_and_never_taken(tmp_path):
     assert found.best.micro_batch == 256
     assert found.left_out["2 x 512"] == "too much memory: held 9 GiB"
     assert parts["micro-batch, rung 1: 2 x 512"]["failed"] == "too much memory: held 9 GiB"
+
+
+def test_the_best_so_far_stays_where_it_fails(tmp_path):
+    """Nothing can be said to be faster than it."""
+    found, _, parts = run(tmp_path, {128: 0.0})
+    assert "failed" in parts["micro-batch, rung 1: 8 x 128"]
+    assert "failed" not in parts["micro-batch, rung 1: 4 x 256"]
+    assert found.best == found.default
+    assert found.left_out["8 x 128"] == "too much memory: held 9 GiB"
+
+
+def test_the_steps_of_what_is_taken_are_shorter_by_the_ratio():
+    default = settings.of(CONFIG)
+    found = Found(GROUND, default, default._replace(threads=4), "samples", 40, 1.0, 0.3, False)
+    assert found.taken_step_seconds == 0.3
+    found.rounds = [{"ratio": 1.4}, {"ratio": 1.5}, {"ratio": 1.6}]
+    assert found.taken_step_seconds == pytest.approx(0.2)
+    found.rounds[0]["ratio"] = 0.9
+    assert found.taken_step_seconds == 0.3
+
+
+def test_nobody_waits_without_end_for_the_default(tmp_path):
+    waited = []
+
+    class Late(Children):
+        def start(self, program, wish, seconds=None):
+            waited.append(seconds)
+            raise SideLate("no answer")
+
+    with tiny.opened(tmp_path / "study") as study:
+        speed = Speed(Session(study, 60.0), CONFIG, Late(None), study.folder, 60.0, EVERY)
+        with pytest.raises(SideFailed, match="the config as it is cannot be measured: no answer"):
+            speed._measure_default(settings.of(CONFIG))
+    assert waited == [plan.first_patience(60.0)]
 
 
 def test_what_there_is_no_time_for_is_named(tmp_path):

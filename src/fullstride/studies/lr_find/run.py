@@ -62,7 +62,7 @@ def _sweeps(study: studies.Study, config: "Config", span: Span, repeats: int) ->
 
     names = {f"range test, seed {seed}": seed for seed in range(config.seed, config.seed + repeats)}
     for name in study.left(list(names)):
-        found = sweep.sweep(config.replace(seed=names[name]), span)
+        found = sweep.sweep(config.replace(seed=names[name]), span, study.say)
         study.record(name, found, said=_said(outcome.readings([found], span)))
     return [study.parts[name] for name in names]
 

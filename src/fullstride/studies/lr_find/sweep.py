@@ -25,6 +25,10 @@ from ...train.progress.terminal import set_up_logging
 from . import rule
 from .span import Span, as_text
 
+_SAY_EVERY = 10.0  # seconds
+
+Say = Callable[[str], object]
+
 
 @dataclass(frozen=True)
 class Growing(Schedule):
@@ -37,15 +41,18 @@ class Growing(Schedule):
         return self.span.rate(step) / self.lr
 
 
-def sweep(config: Config, span: Span) -> dict[str, Any]:
-    """What was found, fit for JSON: the rates that were tried, the loss before each step, and how it ended."""
+def sweep(config: Config, span: Span, say: Say = lambda text: None) -> dict[str, Any]:
+    """What was found, fit for JSON: the rates that were tried, the loss before each step, and how it ended.
+
+    say: is told now and then how far it is.
+    """
     began = time.perf_counter()
     with _quiet():
         task = config.task()
         model, optimizer = _build(config, task)
         try:
             with worker_deaths(), closing(task.train_batches(config, 0, None)) as batches:
-                found = climb(_Steps(config, task, model, optimizer, batches).take, config, span)
+                found = climb(_Steps(config, task, model, optimizer, batches).take, config, span, say)
             return found | {
                 "seed": config.seed, "precision": explain(model).precision, "seconds": time.perf_counter() - began
             }  # fmt: skip
@@ -89,14 +96,20 @@ class _Steps:
         return total / share, self._optimizer.skipped_steps == skipped
 
 
-def climb(take: Callable[[Schedule, int], tuple[float, bool]], config: Config, span: Span) -> dict[str, Any]:
+def climb(
+    take: Callable[[Schedule, int], tuple[float, bool]], config: Config, span: Span, say: Say = lambda text: None
+) -> dict[str, Any]:
     """Until the highest rate, or until it has diverged. A skipped step is none: its rate gets the next batch.
 
     take: a step of a schedule -> its loss, and whether the weights were changed.
     """
     schedule, course = Growing(config.optimizer.lr, span), Course(rule.window_of(span.steps), config.max_nonfinite)
+    said = time.monotonic()
     while len(course.losses) < span.steps and not course.why:
         course.add(*take(schedule, len(course.losses)))
+        if time.monotonic() - said >= _SAY_EVERY:
+            said = time.monotonic()
+            say(_so_far(config, span, course))
     num_steps = len(course.losses)
     last = span.rate(min(num_steps, span.steps - 1))
     if course.why and num_steps <= rule.window_of(span.steps):
@@ -110,12 +123,21 @@ def climb(take: Callable[[Schedule, int], tuple[float, bool]], config: Config, s
     }  # fmt: skip
 
 
+def _so_far(config: Config, span: Span, course: "Course") -> str:
+    num_steps = len(course.losses)
+    where = f"range test, seed {config.seed}: step {num_steps} of {span.steps}"
+    if not num_steps:
+        return f"{where}, {course.num_skipped} skipped"
+    return f"{where}, rate {as_text(span.rate(num_steps - 1))}, smoothed loss {course.smooth:.4g}"
+
+
 class Course:
     """The losses so far, and why there will be no more."""
 
     def __init__(self, window: int, most_skipped: int) -> None:
         self.losses: list[float] = []
         self.num_skipped, self.why = 0, ""
+        self.smooth = math.nan  # the running mean of the losses
         self._window, self._most_skipped, self._in_a_row = window, most_skipped, 0
         self._mean, self._best = rule.RunningMean(window), math.inf
 
@@ -132,10 +154,10 @@ class Course:
 
     def _add(self, loss: float) -> None:
         self.losses.append(loss)
-        now = self._mean.add(loss)
-        self._best = min(self._best, now)
+        self.smooth = self._mean.add(loss)
+        self._best = min(self._best, self.smooth)
         first = self.losses[: self._window]
-        if len(self.losses) > self._window and now > rule.limit(sum(first) / len(first), self._best):
+        if len(self.losses) > self._window and self.smooth > rule.limit(sum(first) / len(first), self._best):
             self.why = "the loss is far above where it began"
 
 

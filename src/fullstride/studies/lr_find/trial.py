@@ -1,7 +1,7 @@
 """`--check`: the recipe trained by the real trainer with two rates, from the same weights on the same data.
 
 Each training is a part of the study. While it is under way it has a run folder in the study's own, from which it goes
-on after it was stopped; when it is recorded the folder goes.
+on after it was stopped; when it is recorded the folder goes. A check of another length has other folders.
 """
 
 import math
@@ -64,16 +64,17 @@ def run(study: Study, config: Config, wish: Wish, rate: float) -> None:
     """Trains what is not trained yet."""
     trials = wish.names(config, rate)
     for name in [name for name in trials if name in study.parts]:  # of a process that ended before it was gone
-        shutil.rmtree(_folder(study, *trials[name]), ignore_errors=True)
+        shutil.rmtree(_folder(study, wish, *trials[name]), ignore_errors=True)
     for name in study.left(list(trials)):
-        folder = _folder(study, *trials[name])
+        folder = _folder(study, wish, *trials[name])
         found = _train(wish.config(config, *trials[name]), folder)
         study.record(name, found, said=_said(found))
         shutil.rmtree(folder)
 
 
-def _folder(study: Study, rate: float, seed: int) -> Path:
-    return study.folder / f"run-{as_text(rate, OWN_DIGITS)}-{seed}"
+def _folder(study: Study, wish: Wish, rate: float, seed: int) -> Path:
+    steps = "all" if wish.steps is None else wish.steps
+    return study.folder / f"run-{steps}-steps-{as_text(rate, OWN_DIGITS)}-{seed}"
 
 
 def _train(config: Config, folder: Path) -> dict[str, Any]:

@@ -56,7 +56,9 @@ class Child:
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
         except BrokenPipeError:
-            raise self._failed() from None
+            error = self._failed()
+            self.close()
+            raise error from None
         return self._answer(seconds)
 
     def rest(self) -> None:

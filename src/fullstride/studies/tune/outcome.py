@@ -15,8 +15,8 @@ from . import search, settings, speed
 
 CONFIG = "tuned.yaml"
 SAME = (
-    "What is set for speed leaves the training the same, to rounding: how a batch is cut into micro-batches, precision,"
-    " threads, workers and overlap change no formula. Dropout draws other numbers for other micro-batches."
+    "What is set for speed leaves the training the same, to rounding: how a batch is cut into micro-batches, threads,"
+    " workers and overlap change no formula. Dropout draws other numbers for other micro-batches."
 )
 SHORT = (
     "The trials were {seconds} of training long. A run that is much longer may want another learning rate, most often"
@@ -47,7 +47,10 @@ def _own(found: speed.Found) -> str:
 
 
 def _side(found: speed.Found, side: settings.Settings, rate: dict[str, float]) -> dict[str, Any]:
-    return {"settings": side.fields(), "words": settings.words(side, found.ground), "units_per_second": rate}
+    return {
+        "settings": side.fields(), "words": settings.words(side, found.ground), "units_per_second": rate,
+        "precision": found.ground.precision_of(side),
+    }  # fmt: skip
 
 
 def _search(found: search.Found) -> dict[str, Any]:
@@ -77,6 +80,14 @@ def gain(content: dict[str, Any]) -> str:
     return f"{spread} of the default's speed"
 
 
+def same(content: dict[str, Any]) -> str:
+    """What the settings that were taken change of the training: a precision rounds otherwise."""
+    own, now = (content[who]["precision"] for who in ("default", content["taken"]))
+    if own == now:
+        return SAME
+    return f"{SAME} It is in {now} instead of {own}: other rounding; see docs/numerics.md."
+
+
 def lines(content: dict[str, Any], config: Path, written: list[Path]) -> list[str]:
     """For people."""
     rounds = f", {content['rounds']} rounds in turns" * bool(content["rounds"])
@@ -91,7 +102,7 @@ def lines(content: dict[str, Any], config: Path, written: list[Path]) -> list[st
     rows += [("time", as_time(content["took"]))]
     rows += [("" if i else "report", str(path)) for i, path in enumerate(written)]
     rows += [("next", f"fullstride train --config {config}")]
-    return [f"{name:<9} {text}" for name, text in rows] + ["", *([SAME] if content["taken"] == "best" else [])]
+    return [f"{name:<9} {text}" for name, text in rows] + ["", *([same(content)] if content["taken"] == "best" else [])]
 
 
 def left_out(content: dict[str, Any]) -> list[str]:

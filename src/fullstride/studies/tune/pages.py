@@ -211,7 +211,7 @@ def _outcome_section(content: dict[str, Any]) -> Section:
     changes = [(name, str(was), str(now)) for name, (was, now) in content["changes"].items()]
     tables = [Table("What changes in the config.", ("field", "default", "tuned"), changes, 3)] if changes else []
     text = outcome.gain(content)
-    text = f"{text[:1].upper()}{text[1:]}. {outcome.SAME}\n\n{outcome.inter_op(content).capitalize()}."
+    text = f"{text[:1].upper()}{text[1:]}. {outcome.same(content)}\n\n{outcome.inter_op(content).capitalize()}."
     return Section("Outcome", text, tables=tables)
 
 

@@ -14,6 +14,9 @@ LEAST_STEPS = 3  # in a turn, after those that settle it
 SLACK = 1.05
 ROUNDS = 6  # of the final, where there is time
 FEWEST_ROUNDS = 3
+_LATE = 20  # times what an answer should take: then nobody waits any longer
+_FEWEST_SECONDS = 120.0  # before that
+_UNKNOWN = 600.0  # seconds to wait at least while nothing has been measured
 
 
 class Rung(NamedTuple):
@@ -58,6 +61,16 @@ def rungs(num: int, seconds: float, startup: float, least: float) -> list[Rung]:
             if first >= least:
                 return [Rung(n, max(least, min(LONGEST, first * 2**i))) for i, n in enumerate(nums)]
     return []
+
+
+def patience(seconds: float, startup: float) -> float:
+    """Seconds to wait for an answer that should take so many, of a process that starts in so many."""
+    return max(_FEWEST_SECONDS, _LATE * (seconds + startup))
+
+
+def first_patience(seconds: float) -> float:
+    """Seconds to wait for the first answers, of which nothing is known: all the time there is, if that is not short."""
+    return max(_UNKNOWN, seconds)
 
 
 def final(seconds: float, least: float) -> tuple[int, float]:

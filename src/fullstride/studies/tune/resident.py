@@ -1,4 +1,5 @@
-"""How much memory a process and those it has started hold, and how much they may. From /proc; elsewhere nobody tells.
+"""How much memory a process and those it has started hold, and how much they may. From /proc; elsewhere nobody tells
+what is held or free, and the size of the machine is all that estimates can be compared with.
 
     held = resident pages of the process + what its descendants have alone
 
@@ -9,19 +10,26 @@ import os
 import re
 from pathlib import Path
 
-from ...machine import memory
+from ...machine import cgroup, memory
 
 SHARE = 0.9  # of what is available when it begins
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def limit(root: str | Path = "/") -> int | None:
-    """Bytes that the trials may hold; None where it is not known what is available."""
+    """Bytes that the trials may hold; without /proc a share of the whole machine; None where not even that is known."""
     found = re.search(r"^MemAvailable:\s*(\d+) kB", _read(Path(root) / "proc/meminfo"), re.MULTILINE)
     if found is None:
-        return None
-    most = memory.memory_bytes(root) - (memory.resident_bytes(root) or 0)  # a control group may allow less
-    return int(SHARE * min(int(found[1]) * 1024, most))
+        size = _physical()
+        return None if size is None else int(SHARE * size)
+    most = memory.memory_bytes(root) - (memory.resident_bytes(root) or 0)
+    left = cgroup.memory_left(Path(root))  # a control group may allow less, and others of it hold some of that
+    return int(SHARE * min(int(found[1]) * 1024, most, most if left is None else left))
+
+
+def is_told() -> bool:
+    """Whether it can be known what a process holds."""
+    return held(os.getpid()) > 0
 
 
 def held(pid: int) -> int:
@@ -35,6 +43,14 @@ def descendants(pid: int) -> list[int]:
         for child in map(int, _read(file).split()):
             found += [child, *descendants(child)]
     return found
+
+
+def _physical() -> int | None:
+    try:
+        num_pages = os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    return num_pages * _PAGE if num_pages > 0 else None
 
 
 def _resident(pid: int) -> int:

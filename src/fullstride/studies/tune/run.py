@@ -49,7 +49,8 @@ def run(
 
 def _say_limits(say: Say, minutes: float, limit: int | None) -> None:
     held = "nobody tells here how much memory is free" if limit is None else f"trials may hold {memory.as_size(limit)}"
-    say(f"{as_time(60 * minutes)} in all; {held}")
+    how = "" if limit is None or resident.is_told() else ", by estimate: nobody tells here what they do hold"
+    say(f"{as_time(60 * minutes)} in all; {held}{how}")
 
 
 def _tune(

@@ -32,6 +32,7 @@ MOST_TRIALS = 100
 _LEAST_STEPS = 20  # of a trial, or there is nothing to learn from it
 _SEEDS = (1, 2)  # added to the config's, for the final
 _NOT_FINITE = "its loss is not finite"
+_SAY_FROM = 10.0  # seconds of a trial: then its rungs are told, too
 _RANDOM = 4  # trials before TPE believes what it has seen
 
 Part = dict[str, Any]
@@ -70,19 +71,21 @@ class Search:
         self._session, self._config, self._speed, self._children = session, config, speed, children
         self._run_folders = (runs / f"search-{i}" for i in itertools.count())
         self._estimator = Estimator(children, config)
+        self._evaluation = 0.0  # seconds of one
         self.found = Found(tuple(names))
 
     def run(self) -> Found:
         found, session = self.found, self._session
-        evaluation = session.part("evaluation", lambda _: self._time_evaluation())["seconds"]
+        timed = session.part("evaluation", lambda _: self._time_evaluation())
+        if "failed" in timed:
+            return self._stopped(f"its evaluation cannot be timed: {timed['failed']}")
+        evaluation = self._evaluation = timed["seconds"]
         found.seconds, num = self._plan(evaluation)
-        found.is_whole = found.seconds >= self._speed.full_steps * self._speed.step_seconds
+        found.is_whole = found.seconds >= self._whole
         if not num:
             cost = plan.SLACK * self._cost(_WISHED_TRIALS[-1], self._least, evaluation)
             minutes = math.ceil(max(session.spent + cost, cost / (1 - plan.SPEED)) / 60)
-            found.stopped = f"no time for it; --minutes {minutes} might do"
-            session.study.say(f"search: {found.stopped}")
-            return found
+            return self._stopped(f"no time for it; --minutes {minutes} might do")
         session.study.say(f"search: about {num} trials, each at most {found.seconds:.3g} s of training")
         study = self._new_study()
         full = found.seconds + self._speed.startup + len(_RUNGS) * evaluation
@@ -91,6 +94,11 @@ class Search:
             self._trial(study, len(found.trials))
         self._judge()
         return found
+
+    def _stopped(self, why: str) -> Found:
+        self.found.stopped = why
+        self._session.study.say(f"search: {why}")
+        return self.found
 
     def config_of(self, number: int) -> Config:
         """Of a trial."""
@@ -101,7 +109,7 @@ class Search:
 
         More of them if they can be long enough.
         """
-        whole = self._speed.full_steps * self._speed.step_seconds
+        whole = self._whole
         for num in _WISHED_TRIALS:
             rest = self._session.left - self._cost(num, 0.0, evaluation)
             seconds = min(whole, rest / self._cost(num, 1.0, 0.0, startup=0.0))
@@ -116,12 +124,23 @@ class Search:
         return num * trial + finals * (startup + seconds + len(_RUNGS) * evaluation)
 
     @property
+    def _whole(self) -> float:
+        """Seconds of the whole training."""
+        return self._speed.full_steps * self._speed.taken_step_seconds
+
+    @property
     def _least(self) -> float:
-        return _LEAST_STEPS * self._speed.step_seconds
+        return _LEAST_STEPS * self._speed.taken_step_seconds
+
+    def _patience(self, seconds: float) -> float:
+        return plan.patience(seconds, self._speed.startup)
 
     def _time_evaluation(self) -> tuple[Part, str]:
-        trial = self._start(self._config, 1.0)
-        answer = trial.ask({"evaluate": 1})
+        try:
+            trial = self._start(self._config, 1.0)
+            answer = trial.ask({"evaluate": 1}, plan.first_patience(self._session.left))
+        except SideFailed as error:
+            return {"failed": str(error)}, str(error)
         trial.close()
         return {"seconds": answer["seconds"]}, f"takes {answer['seconds']:.2g} s"
 
@@ -183,16 +202,23 @@ class Search:
             trial = self._start(config, self.found.seconds)
             for step, share in _RUNGS:
                 until += share * self.found.seconds
-                answer = trial.ask({"train": until - trained})
+                answer = trial.ask({"train": until - trained}, self._patience(until - trained))
                 trained, steps = trained + answer["seconds"], steps + answer["steps"]
-                points.append([trained, trial.ask({"evaluate": 1})["loss"]])
-                if not goes_on(step, points[-1][1]):
+                loss = trial.ask({"evaluate": 1}, self._patience(self._evaluation))["loss"]
+                points.append([trained, loss])
+                self._say_rung(step, trained, loss)
+                if not goes_on(step, loss):
                     break
             trial.close()
         except (SideFailed, ValueError) as error:
             return {"state": "failed", "why": str(error), "points": points, "steps": steps}
         state = "failed" if points[-1][1] is None else "complete" if len(points) == len(_RUNGS) else "pruned"
         return {"state": state, "why": _NOT_FINITE * (state == "failed"), "points": points, "steps": steps}
+
+    def _say_rung(self, step: int, trained: float, loss: float | None) -> None:
+        """Of the last one the trial's own line tells."""
+        if self.found.seconds >= _SAY_FROM and step != _RUNGS[-1][0] and loss is not None:
+            self._session.study.say(f"  after {trained:.3g} of {self.found.seconds:.3g} s: loss {loss:.4g}")
 
     def _check_memory(self, config: Config) -> None:
         """Only a larger micro-batch holds more than what speed.py has tried."""
@@ -209,7 +235,7 @@ class Search:
 
     def _start(self, config: Config, seconds: float) -> Child:
         wish = {"config": config_files.to_yaml(config), "run": str(next(self._run_folders)), "seconds": seconds}
-        return self._children.start("trial", wish)
+        return self._children.start("trial", wish, self._patience(0.0))
 
     # ---- the end -----------------------------------------------------------------------------------------------------
 

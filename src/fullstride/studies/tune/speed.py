@@ -24,8 +24,6 @@ from .settings import Ground, Settings
 
 GAIN = 1.02  # below it a difference is taken for chance
 _SETTLE_FIRST, _SETTLE = 3, 1  # steps: the first ones of a process, or after a rest, are slower
-_LATE = 20  # times what a turn should take: then nobody waits any longer
-_FEWEST_SECONDS = 120.0  # before that
 _FIRST_TURN = 0.02  # of the time, for the default
 
 Part = dict[str, Any]
@@ -57,6 +55,12 @@ class Found:
 
     def ratio(self) -> dict[str, float] | None:
         return spread_of(part["ratio"] for part in self.rounds) if self.rounds else None
+
+    @property
+    def taken_step_seconds(self) -> float:
+        """Of what is taken, whose steps have as many samples: those of the default / the ratio of the final."""
+        ratio = self.ratio() if self.is_faster else None
+        return self.step_seconds / ratio["median"] if ratio else self.step_seconds
 
 
 class Speed:
@@ -105,10 +109,11 @@ class Speed:
         return Ground(**{name: part[name] for name in Ground._fields})
 
     def _measure_default(self, default: Settings) -> tuple[Part, str]:
+        patience = plan.first_patience(self._seconds)
         try:
-            trial = self._trial(default, None)
-            turn = trial.ask(_request(min(plan.LONGEST, _FIRST_TURN * self._seconds), is_first=True))
-            inter_op = trial.ask({"inter_op": 1})["started"]
+            trial = self._trial(default, patience)
+            turn = trial.ask(_request(min(plan.LONGEST, _FIRST_TURN * self._seconds), is_first=True), patience)
+            inter_op = trial.ask({"inter_op": 1}, patience)["started"]
         except SideFailed as error:
             raise SideFailed(f"the config as it is cannot be measured: {error}") from None
         trial.rest()
@@ -228,7 +233,8 @@ class Speed:
 
     def _take(self, fastest: list[Settings]) -> None:
         best = self.found.best
-        if fastest and self._medians[fastest[0]] > GAIN * self._medians.get(best, 0.0):
+        # Where the best so far failed there is nothing to compare with: it stays, and its failure is listed.
+        if fastest and best in self._medians and self._medians[fastest[0]] > GAIN * self._medians[best]:
             self.found.best = fastest[0]
         for candidate, trial in self._trials.items():
             if candidate not in (self.found.best, self.found.default):
@@ -262,7 +268,7 @@ class Speed:
 
     def _turn(self, candidate: Settings, seconds: float) -> Part:
         is_first = candidate not in self._trials or not self._trials[candidate].is_open
-        patience = max(_FEWEST_SECONDS, _LATE * (seconds + self._startup))
+        patience = plan.patience(seconds, self._startup)
         trial = self._trial(candidate, patience)
         if candidate.overlap and not (trial.facts["overlaps"] or self._config.overlap_weight_grads):
             raise SideFailed("prepare() has measured that it does not pay here, and left it off")
@@ -270,7 +276,7 @@ class Speed:
         trial.rest()
         return turn
 
-    def _trial(self, candidate: Settings, patience: float | None) -> Child:
+    def _trial(self, candidate: Settings, patience: float) -> Child:
         trial = self._trials.get(candidate)
         if trial is None or not trial.is_open:
             config = config_files.to_yaml(candidate.applied(self._config))
