@@ -12,8 +12,8 @@ from .machine import onednn as _onednn
 
 __version__ = "0.1.0"
 __all__ = [
-    "Hook", "SyntheticDataset", "Trainer", "contrastive", "explain", "fit", "flops", "optim", "prepare", "recipes",
-    "release_memory", "restore", "whole_weights",
+    "Hook", "SyntheticDataset", "Trainer", "advise", "contrastive", "explain", "fit", "flops", "optim", "prepare",
+    "recipes", "release_memory", "restore", "whole_weights",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .machine.memory import release as release_memory
     from .preparation import explain, prepare, restore
     from .rewriting.whole_weights import whole_weights
+    from .studies.advise.any_model import advise
     from .train.fit import fit
     from .train.hooks import Hook
     from .train.trainer import Trainer
@@ -37,6 +38,7 @@ def __getattr__(name: str) -> Any:
         "Hook": (".train.hooks", "Hook"),
         "SyntheticDataset": (".data.synthetic", "SyntheticDataset"),
         "Trainer": (".train.trainer", "Trainer"),
+        "advise": (".studies.advise.any_model", "advise"),
         "contrastive": (".contrasting", "contrastive"),
         "explain": (".preparation", "explain"),
         "fit": (".train.fit", "fit"),
