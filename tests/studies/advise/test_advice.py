@@ -176,6 +176,13 @@ def test_an_optimizer_is_known_by_what_it_moves():
     assert (found.name, found.state_precision, found.lookahead) == ("lamb", "bf16", True)
 
 
+def test_rates_of_a_busy_machine_are_said_to_be_such(advised):
+    content = advised[0].content
+    line = "others used this machine meanwhile (load 7.0)"
+    assert line in str(advice.Advice(content | {"busy": 7.0}))
+    assert "others used" not in str(advice.Advice(content | {"busy": None}))
+
+
 # ---- energy ----------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import torch
 
 from ... import preparation
 from ...backends import choosing
+from ...machine import load
 from ...recipes.config import Config
 from . import changes as rules
 from . import devices as other_devices
@@ -82,9 +83,11 @@ def advise(
         counted = subject.count(precision)
         for part in kept.left([RATES, *([CHECK] if check else [])]):
             if part == RATES:
+                busy = load.load() if load.is_high() else None
                 rates = _measure(counted, subject, precision)
                 at_best = f"{rates.peak:.0f} GFLOP/s at best"
-                kept.record(RATES, rates.as_json(), f"{len(rates.products)} products measured, {at_best}")
+                said = f"{len(rates.products)} products measured, {at_best}"
+                kept.record(RATES, rates.as_json() | {"busy": busy}, said)
             elif check is not None:
                 checked = check()
                 kept.record(CHECK, checked, f"{checked['milliseconds']['median']:.4g} ms a step")
@@ -178,6 +181,7 @@ def _content(
         "batch_seconds": subject.batch_seconds,
         "unknown_products": parts[RATES]["unknown"],
         "overhead_seconds": parts[RATES]["overhead"],
+        "busy": parts[RATES]["busy"],  # the load, if it was high before rates were measured
         "check": checked,
         "errors": _errors(found, memory, checked),
         "energy": _energy(found, checked, subject.num_samples, carbon),

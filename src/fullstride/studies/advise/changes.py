@@ -102,7 +102,7 @@ def evaluate(
         found = subjects.prediction_of(subject, memory, precision, rates_of(precision))
     except ValueError as error:  # more samples than there are, say
         return entry | {"trouble": str(error)}
-    speed = subject.num_samples / found.seconds, base.num_samples / before.seconds
+    speed = subject.num_elements / found.seconds, base.num_elements / before.seconds
     peak = sum(memory.values())
     return entry | {
         "trouble": "", "seconds": found.seconds, "gain": speed[0] / speed[1], "memory": peak,

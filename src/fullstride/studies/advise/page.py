@@ -125,6 +125,7 @@ def _draw_roofline(ax: "Axes", content: Mapping[str, Any]) -> None:
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("")  # within a decade they would be powers, as TeX
     ax.set_xlabel("FLOP a byte")
     ax.set_ylabel("GFLOP/s")
 

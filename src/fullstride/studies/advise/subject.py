@@ -36,6 +36,11 @@ class Subject:
         return self.config.micro_batch * self.config.accumulate
 
     @property
+    def num_elements(self) -> int:
+        """Of the batches of a step: where samples differ in length, speeds are compared by these."""
+        return _size(self.batch) * self.config.accumulate
+
+    @property
     def num_parameters(self) -> int:
         return sum(parameter.numel() for parameter in self.model.parameters())
 

@@ -43,6 +43,8 @@ def _predicted(content: Mapping[str, Any]) -> list[str]:
     rate, peak = found["flops"] / found["seconds"] / 1e9, found["peak_gflops"]
     text.append(f"  {found['flops'] / 1e9:.3g} GFLOP and {found['bytes'] / 1e9:.3g} GB a step: {rate:.0f} GFLOP/s;")
     text.append(f"  this machine reaches {peak:.0f} GFLOP/s and {found['bandwidth_gbs']:.0f} GB/s at best")
+    if content["busy"] is not None:
+        text.append(f"  others used this machine meanwhile (load {content['busy']:.1f}): a quiet one gives other rates")
     if content["unknown_products"]:
         count = len(content["unknown_products"])
         first = content["unknown_products"][0]
