@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _COLOURS = {FASTER: "blue", SLOWER: "vermilion", SAME: "grey", UNKNOWN: "grey"}
 _BAR, _AROUND = 0.24, 0.75  # inches of a bar, and of what a panel has besides
+_BEYOND = 0.25  # of what the medians span: so far beyond them lowest and highest rounds are shown
 _BY_ITSELF = "Alone over stock PyTorch"
 _WITHIN = "Left out of all that Fullstride does, or added to it"
 
@@ -59,8 +60,8 @@ def _figure(panels: Sequence[tuple[str, Sequence[Part]]]) -> Figure:
     heights = [_AROUND + _BAR * len(found) for _, found in panels]
     caption = (
         "How many times as fast a step is with a technique than without it: the median, and from the lowest to the"
-        " highest round. Blue: faster. Vermilion: slower. Grey: the rounds do not agree on a difference,"
-        " or are too few."
+        " highest round, with an arrow where it goes on. Blue: faster. Vermilion: slower. Grey: the rounds do not agree"
+        " on a difference, or are too few."
     )
     return Figure(caption, _draw(panels, heights), sum(heights))
 
@@ -79,12 +80,19 @@ def _draw(
 
 
 def _bars(ax: "Axes", found: Sequence[Part]) -> None:
+    medians = [1.0, *(part["gain"]["median"] for part in found)]
+    spare = _BEYOND * (max(medians) - min(medians)) + 0.02
+    left, right = min(medians) - spare, max(medians) + spare  # one disturbed round must not make all bars small
     for place, part in enumerate(found):
         gain, word = part["gain"], verdict(part["gain"], part["rounds"])
+        lowest, highest = max(left, gain["lowest"]), min(right, gain["highest"])
         ax.barh(place, gain["median"] - 1, left=1, height=0.62, color=LIGHT[_COLOURS[word]])
-        ax.plot([gain["lowest"], gain["highest"]], [place, place], color=LIGHT["ink"], linewidth=1.1)
+        ax.plot([lowest, highest], [place, place], color=LIGHT["ink"], linewidth=1.1)
+        for end, is_cut, marker in ((lowest, gain["lowest"] < left, "<"), (highest, gain["highest"] > right, ">")):
+            if is_cut:
+                ax.plot(end, place, marker, color=LIGHT["ink"], markersize=4)
         ax.annotate(
-            f"{gain['median']:.2f}", (max(1.0, gain["highest"]), place), xytext=(4, 0), textcoords="offset points",
+            f"{gain['median']:.2f}", (max(1.0, highest), place), xytext=(6, 0), textcoords="offset points",
             va="center", fontsize=8.5,
         )  # fmt: skip
     ax.axvline(1, color=LIGHT["grey"], linewidth=0.8)
