@@ -120,7 +120,7 @@ def test_without_a_part_the_losses_are_the_same(name, part, precision):
     assert found == pytest.approx(expected, rel=1e-5 if precision == "fp32" else 5e-3)
 
 
-@pytest.mark.parametrize("part", ["linear", *KERNELS.keys() - {"optimizer"}])
+@pytest.mark.parametrize("part", ["linear", *(name for name in KERNELS if name != "optimizer")])
 def test_what_is_left_out_is_not_used(part):
     name = KERNELS.get(part, ("llama", ""))[0]
     with_it, without_it = Training(name), Training(name, [part])
