@@ -2,7 +2,7 @@ from contextlib import contextmanager
 
 from fullstride import _native
 from fullstride.bench import conditions
-from fullstride.bench.measure import Spread, Timing, interleave
+from fullstride.bench.measure import Spread, Timing, interleave, spread_of
 
 
 def test_ratios_are_taken_within_each_round():
@@ -52,3 +52,7 @@ def test_conditions_name_the_best_instructions_of_the_machine_and_those_in_use()
     found = conditions.conditions()
     assert found["best_isa"] == [isa for isa, able in _native.isas().items() if able][-1]
     assert found["isa"] == _native.isa()
+
+
+def test_spread_is_median_lowest_and_highest():
+    assert spread_of(iter([3.0, 1.0, 2.0])) == {"median": 2.0, "lowest": 1.0, "highest": 3.0}

@@ -268,6 +268,22 @@ def test_a_signal_ends_it_with_the_shells_code_and_the_parts_kept(tmp_path, numb
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_while_a_part_is_written_counts_what_the_file_has(tmp_path, monkeypatch):
+    replace = studies.durable.replace
+
+    def replace_and_be_stopped(*args, **options):
+        replace(*args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def work(study):
+        monkeypatch.setattr(studies.durable, "replace", replace_and_be_stopped)
+        study.record("a", {})
+
+    with pytest.raises(StudyStopped, match="; 1 parts are kept"), opened(tmp_path) as study:
+        work(study)
+    assert list(content(tmp_path)["parts"]) == ["a"]
+
+
 def test_what_measures_cannot_take_a_signal_for_a_failure_of_its_own(tmp_path):
     def work(study):
         try:
@@ -361,7 +377,3 @@ def test_times_are_said_in_the_unit_that_suits(seconds, text):
 def test_a_study_goes_where_one_says_or_under_its_names():
     assert studies.folder_of("tune", "mlp", None) == Path("studies/tune-mlp")
     assert studies.folder_of("tune", "mlp", Path("x")) == Path("x")
-
-
-def test_spread_is_median_lowest_and_highest():
-    assert studies.spread_of(iter([3.0, 1.0, 2.0])) == {"median": 2.0, "lowest": 1.0, "highest": 3.0}

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,9 +15,19 @@ class Spread(NamedTuple):
     lowest: float
     highest: float
 
+    @staticmethod
+    def of(values: Iterable[float]) -> "Spread":
+        found = list(values)
+        return Spread(statistics.median(found), min(found), max(found))
+
     def __str__(self) -> str:
         """Of ratios."""
         return f"{self.median:.2f}x [{self.lowest:.2f}..{self.highest:.2f}]"
+
+
+def spread_of(values: Iterable[float]) -> dict[str, float]:
+    """As JSON keeps it."""
+    return Spread.of(values)._asdict()
 
 
 class Goal:
@@ -48,7 +58,7 @@ class Timing:
     def ratio_to(self, other: "Timing", scale: float = 1.0) -> Spread:
         """How many times faster than `other`, each ratio within its round; times `scale`, for work that differs."""
         ratios = [scale * b / a for a, b in zip(self.seconds, other.seconds, strict=True)]
-        return Spread(statistics.median(ratios), min(ratios), max(ratios))
+        return Spread.of(ratios)
 
 
 def interleave(

@@ -16,16 +16,16 @@ import json
 import os
 import re
 import signal
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .. import durable
 from ..run_folder import lock
+from ..run_folder.flat import flat
 from ..train.errors import RunEnded
 
 if TYPE_CHECKING:
@@ -174,7 +174,9 @@ def opened(
                 yield study
             except _Signal as signal_:
                 how = f"stopped by {signal.Signals(signal_.number).name}"
-                kept = f"{len(study.parts)} parts are kept in {folder}: the same command goes on"
+                found = check(folder)  # a signal may come when a part is in the file and not yet in memory
+                assert found is not None
+                kept = f"{len(found['parts'])} parts are kept in {folder}: the same command goes on"
                 raise StudyStopped(f"{how}; {kept}", signal_.number) from None
     finally:
         if descriptor is not None:
@@ -214,7 +216,7 @@ def _check_same(
 ) -> None:
     environment = before.get("environment", {})
     was, now = (
-        _flat({"command": c, **w, **{name: f.get(name) for name in _SAME}, **e})
+        flat({"command": c, **w, **{name: f.get(name) for name in _SAME}, **e})
         for c, w, f, e in (
             (before["command"], before["wish"], before["conditions"], environment),
             (command, wish, conditions, _environment()),
@@ -226,16 +228,6 @@ def _check_same(
                 f"{folder} holds a study with {name} {was.get(name)}, here it is {now.get(name)}: --anew begins again,"
                 " --to names another folder"
             )
-
-
-def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(content, dict):
-        return {prefix: content}
-    return {
-        name: value
-        for key, item in content.items()
-        for name, value in _flat(item, f"{prefix}.{key}" if prefix else key).items()
-    }
 
 
 def _put_aside(folder: Path, say: Say) -> None:
@@ -285,9 +277,3 @@ def as_time(seconds: float) -> str:
 def folder_of(command: str, recipe: str, wish: Path | None) -> Path:
     """Where a study goes if nobody says where."""
     return HOME / f"{command}-{recipe}" if wish is None else wish
-
-
-def spread_of(values: Iterable[float]) -> dict[str, float]:
-    """Median, lowest and highest, as JSON keeps them."""
-    found = list(values)
-    return {"median": statistics.median(found), "lowest": min(found), "highest": max(found)}

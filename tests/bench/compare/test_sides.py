@@ -51,7 +51,7 @@ def test_stock_that_is_lost_on_the_way_is_named_and_ours_goes_on(number, why, st
     def hit():
         os.kill(started[STOCK_DEFAULT].pid, number)
         monkeypatch.setattr(compare_sides, "LEAST", 2.0)
-        monkeypatch.setattr(compare_sides, "_TIMES", 0.0)
+        monkeypatch.setattr(compare_sides, "TIMES", 0.0)
 
     found = compare.run(CONFIG, 0.05, to=tmp_path, say=after_the_first_round(hit))
     assert [side["name"] for side in found["sides"]] == [OURS]

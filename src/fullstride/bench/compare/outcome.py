@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ..measure import Timing
 from ..step import results
 from ..step.cases import STOCK_DEFAULT, Case
 from ..step.results import Measured, Result
@@ -96,22 +95,14 @@ def result_of(case: Case, parts: Mapping[str, Any], best: bool, failed: Mapping[
 
 
 def _measured(side: Steps, parts: Mapping[str, Any]) -> Measured:
-    facts, peaks = parts["start"]["facts"][side.name], parts["start"]["peaks"]
-    rounds = [part["answers"][side.name]["seconds"] for part in numbered(parts, "round")]
-    timing = Timing(tuple(statistics.fmean(seconds) for seconds in rounds))
-    gflops = (math.nan if facts["gflop"] is None else facts["gflop"]) / timing.median
-    peak = peaks.get(facts["precision"])
-    return Measured(
-        name=side.name,
-        precision=facts["precision"],
-        timing=timing,
-        units_per_second=facts["units"] / timing.median,
+    return results.measured_of(
+        side.name,
+        parts["start"]["facts"][side.name],
+        [part["answers"][side.name]["seconds"] for part in numbered(parts, "round")],
+        parts["start"]["peaks"],
         faults=statistics.median(side.faults),
         peak_bytes=side.peak_bytes,
-        gflops=gflops,
-        share_of_peak=gflops / peak if peak and not math.isnan(gflops) else None,
         losses=side.losses,
-        facts=facts,
         frozen=side.frozen,
     )
 

@@ -14,7 +14,7 @@ from ..step.table import finite
 
 STANDING = 900.0  # seconds until a model stands: prepare() may have to try and to race every product first
 LEAST = 60.0  # seconds for an answer
-_TIMES = 20.0  # as long as the longest of its last steps
+TIMES = 20.0  # as long as the longest of its last steps
 _COMPILING = 900.0  # seconds more for torch.compile, which begins anew when layers freeze or shapes change
 _SLOWEST = 1.0  # GFLOP/s, at least, in the first steps
 _UNCOUNTED = 3600.0  # seconds for first steps whose operations nobody could count
@@ -61,14 +61,19 @@ class Sides:
     def _limit(self, side: Side, num_steps: int) -> float:
         more = _COMPILING if side.config.get("compile") else 0.0
         if side.name in self._longest:
-            return more + max(LEAST, _TIMES * num_steps * self._longest[side.name])
-        gflop = side.facts["gflop"]
-        return more + (_UNCOUNTED if gflop is None else max(LEAST, num_steps * gflop / _SLOWEST))
+            return more + max(LEAST, TIMES * num_steps * self._longest[side.name])
+        return more + first_limit(side, num_steps)
 
     def _mourn(self, name: str, error: SideFailed, when: str) -> None:
         if name.startswith("fullstride"):
             raise error
         self.failed[name] = str(error).removeprefix(f"{name}: ") + when
+
+
+def first_limit(side: Side, num_steps: int) -> float:
+    """Seconds for steps of which nothing is known but their operations."""
+    gflop = side.facts["gflop"]
+    return _UNCOUNTED if gflop is None else max(LEAST, num_steps * gflop / _SLOWEST)
 
 
 def _kept(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import durable
 from ...report import words
+from ..measure import spread_of
 from ..step import table as step_table
 from ..step.cases import STOCK_DEFAULT
 from ..step.results import Measured, Result, differences
-from ..study import spread_of
 from . import outcome
 from .outcome import Steps, Turns
 

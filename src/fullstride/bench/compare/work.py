@@ -4,7 +4,6 @@ The process of stock PyTorch loads this file by its path: it must not import any
 torch has not is imported where only ours comes by.
 """
 
-import importlib.util
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +20,11 @@ _IGNORED = -100  # a target that torch's cross-entropy leaves out
 class Work:
     """The recipe in plain PyTorch: its model file, the weights it starts from, its optimizer, and its data in order."""
 
-    def __init__(self, folder: Path, facts: dict[str, Any], model_file: ModuleType, plain: ModuleType) -> None:
+    def __init__(
+        self, folder: Path, facts: dict[str, Any], model_file: ModuleType, plain: ModuleType, freezing: ModuleType
+    ) -> None:
         self.folder, self.facts, self.model_file = folder, facts, model_file
-        self.plain = plain  # plain_optimizers.py
+        self.plain, self.freezing = plain, freezing  # plain_optimizers.py, plain_freezing.py
         self.clip: float | None = facts["clip"]
         self.threads: int | None = facts["threads"]
         self.unit: str = facts["unit"]
@@ -83,12 +84,7 @@ class Work:
         wish = self.facts["freeze"]
         if wish is None:
             return None
-        path = Path(__file__).with_name("plain_freezing.py")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
-        return module.Freezer(model, compiled=self.compiled, **wish)
+        return self.freezing.Freezer(model, compiled=self.compiled, **wish)
 
     def _our_config(self) -> Any:
         from fullstride.recipes import config, strict

@@ -81,23 +81,35 @@ def summarise(
     gflop: float | None = None,
 ) -> Measured:
     """gflop: of a step, where the side itself cannot count them."""
-    timing = Timing(tuple(statistics.mean(answer["seconds"]) for answer in answers))
-    facts = side.facts if gflop is None else side.facts | {"gflop": gflop}
+    return measured_of(
+        side.name,
+        side.facts if gflop is None else side.facts | {"gflop": gflop},
+        [answer["seconds"] for answer in answers],
+        peaks,
+        faults=statistics.median(answer["faults"] / len(answer["seconds"]) for answer in answers),
+        peak_bytes=side.peaks[-1],
+        losses=side.losses,
+        profile=profile,
+        frozen=side.frozen,
+    )
+
+
+def measured_of(
+    name: str, facts: dict[str, Any], rounds: list[list[float]], peaks: dict[str, float | None], **others: Any
+) -> Measured:
+    """rounds: seconds of each step, round by round. peaks: GFLOP/s by precision. others: fields as they are."""
+    timing = Timing(tuple(map(statistics.fmean, rounds)))
     gflops = (math.nan if facts["gflop"] is None else facts["gflop"]) / timing.median
     peak = peaks.get(facts["precision"])
     return Measured(
-        name=side.name,
+        name=name,
         precision=facts["precision"],
         timing=timing,
         units_per_second=facts["units"] / timing.median,
-        faults=statistics.median(answer["faults"] / len(answer["seconds"]) for answer in answers),
-        peak_bytes=side.peaks[-1],
         gflops=gflops,
         share_of_peak=gflops / peak if peak and not math.isnan(gflops) else None,
-        losses=side.losses,
         facts=facts,
-        profile=profile,
-        frozen=side.frozen,
+        **others,
     )
 
 

@@ -256,8 +256,8 @@ def find_work(config: dict[str, Any]) -> Any:
     folder = Path(config["recipe"])
     facts = json.loads((folder / "recipe.json").read_text())
     compare = _HERE.parent / "compare"
-    plain = load(compare / "plain_optimizers.py")
-    return load(compare / "work.py").Work(folder, facts, load(Path(facts["model_file"])), plain)
+    plain = [load(compare / f"{name}.py") for name in ("plain_optimizers", "plain_freezing")]
+    return load(compare / "work.py").Work(folder, facts, load(Path(facts["model_file"])), *plain)
 
 
 def load(path: Path) -> ModuleType:

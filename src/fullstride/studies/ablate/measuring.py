@@ -16,19 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...bench.compare.folder import Folder
+from ...bench.compare.sides import LEAST, STANDING, TIMES, first_limit
+from ...bench.measure import spread_of
 from ...bench.step.process import Side, SideFailed
 from ...bench.step.stock import WARM_UP
 from ...bench.step.table import finite
-from ...bench.study import spread_of
 from .switching import ALL, STOCK, Subject, Trial, of_all
 from .timing import FEWEST_ROUNDS, Plan, Speed, Turns
 
 if TYPE_CHECKING:
     from ...recipes.config import Config
 
-_STANDING = 900.0  # seconds until a model stands: prepare() may have to try and to race every product first
-_LEAST, _TIMES = 60.0, 20.0  # seconds for an answer, at least, and times what the reference or its last turn took
-_SLOWEST, _UNCOUNTED = 1.0, 3600.0  # of a reference's first steps: GFLOP/s, and seconds where nobody could count
 _HOPELESS = 3.0  # times slower than its reference: no more rounds than needed
 _LONGEST_LIFE = 500  # steps of a reference: moments that decay for long become denormal, which no short run sees
 _LAST_LOSSES = 5
@@ -78,12 +76,12 @@ class Bench:
     def _try_out(self, name: str) -> tuple[Speed, dict[str, Any]]:
         """How fast this reference is, and what it says of itself."""
         began = time.monotonic()
-        with contextlib.closing(Side(name, self._settings(name), _STANDING)) as side:
+        with contextlib.closing(Side(name, self._settings(name), STANDING)) as side:
             start = time.monotonic() - began
-            seconds = side.run(WARM_UP + 1, _first_limit(side, WARM_UP + 1))["seconds"][WARM_UP:]
+            seconds = side.run(WARM_UP + 1, first_limit(side, WARM_UP + 1))["seconds"][WARM_UP:]
             if seconds[0] < _SHORT:
                 seconds += side.run(_MORE, _limit(side, _MORE))["seconds"]
-            return Speed(start, statistics.median(seconds)), (side.explain(_LEAST) if name == ALL else {}) | side.facts
+            return Speed(start, statistics.median(seconds)), (side.explain(LEAST) if name == ALL else {}) | side.facts
 
     def measure(self, trial: Trial, turns: Turns, most: Turns) -> dict[str, Any]:
         """Plain JSON. most: the longest that are planned against this reference. Failed for what cannot be measured."""
@@ -119,9 +117,9 @@ class Bench:
                 return side
             self.close()
         try:
-            side = Side(name, self._settings(name), _STANDING)
+            side = Side(name, self._settings(name), STANDING)
             self._reference, self._num_again = (name, side), 0
-            side.run(WARM_UP, _first_limit(side, WARM_UP))
+            side.run(WARM_UP, first_limit(side, WARM_UP))
             for _ in range(0 if fresh else most.rounds):
                 # The data of as many steps in its memory as others will have.
                 side.run(most.steps, _limit(side, most.steps))
@@ -147,11 +145,11 @@ class Bench:
     def _start(self, trial: Trial, folder: Folder, reference: Side) -> Side:
         more = self._compile_limit if trial.is_compiled else 0.0
         try:
-            side = Side("it", {"recipe": str(folder.path)} | trial.settings, _STANDING)
+            side = Side("it", {"recipe": str(folder.path)} | trial.settings, STANDING)
         except SideFailed as error:
             raise Failed(_reason(error)) from None
         try:
-            side.run(WARM_UP, limit=more + max(_LEAST, _TIMES * WARM_UP * reference.seconds[-1]))
+            side.run(WARM_UP, limit=more + max(LEAST, TIMES * WARM_UP * reference.seconds[-1]))
             side.rest()
         except BaseException as error:
             side.close()
@@ -174,7 +172,7 @@ class Bench:
             theirs.append(statistics.mean(self._turn_of(reference, first, turns.steps, fresh)))
             self._num_again += turns.steps
             try:
-                answer = variant.run(turns.steps, limit=compiling + max(_LEAST, _TIMES * turns.steps * last))
+                answer = variant.run(turns.steps, limit=compiling + max(LEAST, TIMES * turns.steps * last))
             except SideFailed as error:
                 raise Failed(_reason(error)) from None
             own.append(statistics.mean(answer["seconds"]))
@@ -203,14 +201,8 @@ class Bench:
         return Folder(path, config)
 
 
-def _first_limit(reference: Side, num_steps: int) -> float:
-    """Seconds for steps of which nothing is known but their operations."""
-    gflop = reference.facts["gflop"]
-    return _UNCOUNTED if gflop is None else max(_LEAST, num_steps * gflop / _SLOWEST)
-
-
 def _limit(reference: Side, num_steps: int) -> float:
-    return max(_LEAST, _TIMES * num_steps * reference.seconds[-1])
+    return max(LEAST, TIMES * num_steps * reference.seconds[-1])
 
 
 def _reason(error: SideFailed) -> str:

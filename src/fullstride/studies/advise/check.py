@@ -21,10 +21,10 @@ from torch import nn
 
 from ... import preparation
 from ...bench.compare.folder import Folder
+from ...bench.measure import spread_of
 from ...bench.step import benchmark as step
 from ...bench.step import stock as step_stock
 from ...bench.step.cases import Case
-from ...bench.study import spread_of
 from ...machine import energy, load
 from ...recipes.config import Config, expect
 from . import replay

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import durable
-from ...bench.study import spread_of
+from ...bench.measure import spread_of
 from ...recipes import catalogue, config_files
 from ...recipes.config import Config
 from . import rule

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import durable
-from ...bench.study import Study, as_time, spread_of
+from ...bench.measure import spread_of
+from ...bench.study import Study, as_time
 from ...recipes import config_files
 from ...recipes.config import Config
 from ...recipes.strict import as_mapping

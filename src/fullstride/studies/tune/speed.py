@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...bench.measure import spread_of
 from ...bench.step.process import SideFailed
-from ...bench.study import as_time, spread_of
+from ...bench.study import as_time
 from ...recipes import config_files
 from ...recipes.config import Config
 from ...report.words import significant
