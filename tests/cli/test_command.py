@@ -18,17 +18,12 @@ from fullstride.machine import memory
 from fullstride.recipes import config_files
 
 from ..patience import PATIENCE
+from .commands import one_line
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "fullstride", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE)
-
-
-def one_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    assert len(lines) == 1, text
-    return lines[0]
 
 
 def test_version():

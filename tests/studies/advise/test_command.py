@@ -11,6 +11,7 @@ from fullstride.studies.advise import advice, page
 from fullstride.studies.advise.devices import NONE
 
 from ...cli.commands import one_line
+from ..commands import refusal
 from .tiny import WORDS
 
 
@@ -124,11 +125,7 @@ def test_without_a_run_there_is_a_prediction_alone(tmp_path, capsys, monkeypatch
     ],
 )
 def test_bad_options_are_one_line(words, line, capsys, tmp_path):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["advise", "mlp", *words, "--to", str(tmp_path / "study")])
-    assert caught.value.code == 2
-    assert line in one_line(capsys.readouterr().err)
-    assert not (tmp_path / "study").exists()
+    assert line in refusal(capsys, tmp_path / "study", "advise", "mlp", *words)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +137,7 @@ def test_bad_options_are_one_line(words, line, capsys, tmp_path):
     ],
 )
 def test_wishes_that_cannot_be_are_one_line(words, line, capsys, tmp_path):
-    assert cli.main(["advise", *words, "--to", str(tmp_path / "study")]) == 2
-    assert line in one_line(capsys.readouterr().err)
-    assert not (tmp_path / "study").exists()
+    assert line in refusal(capsys, tmp_path / "study", "advise", *words)
 
 
 def test_data_that_is_not_there_is_one_line(capsys, tmp_path):
@@ -151,11 +146,8 @@ def test_data_that_is_not_there_is_one_line(capsys, tmp_path):
     assert "nowhere" in one_line(capsys.readouterr().err)
 
 
-def test_no_recipe_is_one_line(capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["advise"])
-    assert caught.value.code == 2
-    assert "expected a recipe or --config FILE" in one_line(capsys.readouterr().err)
+def test_no_recipe_is_one_line(capsys, tmp_path):
+    assert "expected a recipe or --config FILE" in refusal(capsys, tmp_path / "study", "advise")
 
 
 def test_a_folder_with_other_wishes_is_refused(study, capsys):

@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from ...faults.processes import Commands, Pause, last_line
+from ...faults.processes import Commands, Pause
+from ..commands import assert_stopped
 from .tiny import WORDS
 
 COMMAND = ["advise", "mlp", *WORDS, "--accumulate", "4", "--seconds", "0.05"]
@@ -30,14 +31,7 @@ def test_stopped_between_its_parts_it_goes_on_after_the_last(commands, tmp_path,
     command = commands.start(*COMMAND, "--to", folder, change=IN_THE_FIRST_CHANGE).until_paused()
     before = content_of(folder)["parts"]
     assert list(before) == ["rates", "check"]
-    command.send(number)
-    code, text = command.wait()
-    if number == signal.SIGKILL:
-        assert code == -number
-    else:
-        assert code == 128 + number
-        line = f"stopped by {number.name}; 2 parts are kept in {folder}: the same command goes on"
-        assert last_line(text) == f"fullstride: {line}"
+    assert_stopped(command, number, folder, num_parts=2)
     assert content_of(folder)["outcome"] is None
     code, text = commands.start(*COMMAND, "--to", folder).wait()
     assert code == 0, text

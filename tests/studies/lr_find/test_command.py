@@ -14,6 +14,7 @@ from fullstride.studies.lr_find.trial import with_rate
 
 from ...cli.commands import one_line
 from ...faults.processes import Commands, Pause, last_line
+from ..commands import assert_stopped, refusal
 from .tiny import WORDS, config
 
 STEPS = 80
@@ -183,14 +184,7 @@ def test_stopped_in_a_range_test_it_goes_on_after_the_last_part(commands, tmp_pa
     folder = tmp_path / "study"
     command = commands.start(*WHOLE, "--to", folder, change=Pause("loss", STEPS + 5)).until_paused()
     assert list(parts_of(folder)) == ["range test, seed 0"]
-    command.send(number)
-    code, text = command.wait()
-    if number == signal.SIGKILL:
-        assert code == -number
-    else:
-        assert code == 128 + number
-        line = f"stopped by {number.name}; 1 parts are kept in {folder}: the same command goes on"
-        assert last_line(text) == f"fullstride: {line}"
+    assert_stopped(command, number, folder, num_parts=1)
     code, text = commands.start(*WHOLE, "--to", folder).wait()
     assert code == 0, text
     assert "1 of 2 parts were done before: going on" in text
@@ -225,11 +219,7 @@ def test_stopped_in_a_training_it_goes_on_in_its_middle(commands, tmp_path, whol
     ],
 )
 def test_bad_options_are_one_line(words, line, capsys, tmp_path):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["lr-find", "mlp", *words, "--to", str(tmp_path / "study")])
-    assert caught.value.code == 2
-    assert line in one_line(capsys.readouterr().err)
-    assert not (tmp_path / "study").exists()
+    assert line in refusal(capsys, tmp_path / "study", "lr-find", "mlp", *words)
 
 
 @pytest.mark.parametrize(
@@ -243,16 +233,11 @@ def test_bad_options_are_one_line(words, line, capsys, tmp_path):
     ],
 )  # fmt: skip
 def test_wishes_that_cannot_be_are_one_line(words, line, capsys, tmp_path):
-    assert cli.main(["lr-find", "mlp", *WORDS, *words, "--to", str(tmp_path / "study")]) == 2
-    assert line in one_line(capsys.readouterr().err)
-    assert not (tmp_path / "study").exists()
+    assert line in refusal(capsys, tmp_path / "study", "lr-find", "mlp", *WORDS, *words)
 
 
-def test_no_recipe_is_one_line(capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["lr-find"])
-    assert caught.value.code == 2
-    assert "expected a recipe or --config FILE" in one_line(capsys.readouterr().err)
+def test_no_recipe_is_one_line(capsys, tmp_path):
+    assert "expected a recipe or --config FILE" in refusal(capsys, tmp_path / "study", "lr-find")
 
 
 def test_another_range_in_the_same_folder_is_refused(study, capsys):

@@ -22,7 +22,7 @@ from ..step.process import Side, SideFailed
 from ..study import Study, as_time
 from . import sides as compare_sides
 from .outcome import largest_difference, losses_of, numbered, turns_of
-from .sides import Sides
+from .sides import MOST_BYTES, Sides
 
 if TYPE_CHECKING:
     from ...recipes.config import Config
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 FEWEST_ROUNDS, _ROUNDS = 3, 7  # however little time there is; as many at least where there is time
 _MOST_ROUNDS = 100  # where there is much
 _TURN = 1.0  # seconds of the fastest side in a round, at least where there is time
-_MOST_BYTES = 64 << 20  # of data in a turn: it lies in the memory of each side
 SETTINGS = ("autocast", "fused", "compile")  # of stock PyTorch
 _TRIAL = "trial of "
 _TOLD = ("precision", "threads")  # facts of a side that a new process must have again
@@ -146,7 +145,7 @@ def _begin(study: Study, sides: Sides, folder: "Folder", seconds: float) -> None
 def _steps_of_turn(first: Sequence[float], num_bytes: int, seconds: float) -> int:
     """Long enough to time, short enough for several rounds; `first`: the seconds of a step, side by side."""
     wanted = max(math.ceil(_TURN / min(first)), int(seconds / _MOST_ROUNDS / sum(first)))
-    return max(1, min(wanted, int(seconds / _ROUNDS / sum(first)), _MOST_BYTES // num_bytes))
+    return max(1, min(wanted, int(seconds / _ROUNDS / sum(first)), MOST_BYTES // num_bytes))
 
 
 def _num_done(parts: Mapping[str, Any]) -> int:

@@ -14,6 +14,7 @@ from ..step.table import finite
 
 STANDING = 900.0  # seconds until a model stands: prepare() may have to try and to race every product first
 LEAST = 60.0  # seconds for an answer
+MOST_BYTES = 64 << 20  # of data in a turn: it lies in the memory of each side
 TIMES = 20.0  # as long as the longest of its last steps
 _COMPILING = 900.0  # seconds more for torch.compile, which begins anew when layers freeze or shapes change
 _SLOWEST = 1.0  # GFLOP/s, at least, in the first steps

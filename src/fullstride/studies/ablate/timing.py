@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ...bench.compare.sides import MOST_BYTES
 from ...bench.step.stock import WARM_UP
 from ...bench.study import as_time
 from .switching import ALL, ALL_FP32, STOCK
@@ -19,7 +20,6 @@ FEWEST_ROUNDS, MOST_ROUNDS = 3, 7
 _SHORT_TURN, _TURN = 0.2, 1.0  # seconds of steps in a turn: so many cost little beside a start; these are enough
 _MOST_STEPS = 50  # in a turn
 _COMPILING = 60.0  # seconds that torch.compile is expected to take
-_MOST_BYTES = 64 << 20  # of data in a turn: it lies in the memory of each side
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Plan:
         """Those that fit into so many seconds, as many rounds as there are of use before longer ones."""
         step = self.speed(reference).step
         rounds = max(FEWEST_ROUNDS, min(MOST_ROUNDS, int(seconds / (2 * max(step, _SHORT_TURN)))))
-        most = min(_MOST_STEPS, _MOST_BYTES // max(1, self.bytes_of_step))
+        most = min(_MOST_STEPS, MOST_BYTES // max(1, self.bytes_of_step))
         few, many = int(_SHORT_TURN / step), math.ceil(_TURN / step)
         return Turns(rounds, max(1, min(most, max(few, min(many, int(seconds / (2 * step * rounds)))))))
 

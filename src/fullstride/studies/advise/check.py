@@ -21,6 +21,7 @@ from torch import nn
 
 from ... import preparation
 from ...bench.compare.folder import Folder
+from ...bench.compare.sides import MOST_BYTES
 from ...bench.measure import spread_of
 from ...bench.step import benchmark as step
 from ...bench.step import stock as step_stock
@@ -29,7 +30,7 @@ from ...machine import energy, load
 from ...recipes.config import Config, expect
 from . import replay
 
-FEWEST_TURNS, TURN, _MOST_STEPS, _MOST_BYTES = 3, 1.0, 50, 64 << 20
+FEWEST_TURNS, TURN, _MOST_STEPS = 3, 1.0, 50
 
 
 def expect_carbon(grams: float | None) -> None:
@@ -55,7 +56,7 @@ def of_recipe(config: Config, seconds: float) -> dict[str, Any]:
             return times
 
         first = take(1)[0]
-        most = max(1, min(_MOST_STEPS, _MOST_BYTES // max(1, folder.bytes_of_step)))
+        most = max(1, min(_MOST_STEPS, MOST_BYTES // max(1, folder.bytes_of_step)))
         found = _turns(take, first, most, seconds, make_ready)
         return found | {"peak_bytes": side.peaks[-1], "precision": side.facts["precision"]}
 
