@@ -210,14 +210,11 @@ class _Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        found = _FORMULAS.get(func.overloadpacket)
+        found = _count(func.overloadpacket, args, out)
         if found is not None:
-            kind, formula, causal_at = found
-            count = int(formula(args, out))
-            if causal_at is not None and (*args, *[False] * causal_at)[causal_at]:
-                self._masked += count - count // 2
-                count //= 2
+            kind, count, masked = found
             self._counts[kind, self.is_backward] += count
+            self._masked += masked
         return out
 
     def result(self) -> Flops:
@@ -231,17 +228,17 @@ def _product(a: Tensor, b: Tensor) -> int:
     return 2 * a.numel() * (b.shape[-1] if b.dim() > 1 else 1)
 
 
-def _convolution(x: Tensor, weight: Tensor, out: Tensor, transposed: bool) -> int:
+def convolution_flops(x: Tensor, weight: Tensor, out: Tensor, transposed: bool) -> int:
     """weight (out, in / groups, ...), transposed (in, out / groups, ...)."""
     return 2 * (x if transposed else out).numel() * (weight.numel() // max(1, weight.shape[0]))
 
 
 def _convolution_backward(args: Any, _: Any) -> int:
     dout, x, weight, transposed, (dx, dweight, _) = args[0], args[1], args[2], args[7], args[10]
-    return (dx + dweight) * _convolution(x, weight, dout, transposed)
+    return (dx + dweight) * convolution_flops(x, weight, dout, transposed)
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor) -> int:
+def attention_flops(query: Tensor, key: Tensor, value: Tensor) -> int:
     """query (B, H, T, d), key (B, H or fewer, S, d), value (..., S, e): scores, and the mix of the values."""
     rows = math.prod(query.shape[:-1])
     return 2 * rows * key.shape[-2] * (query.shape[-1] + value.shape[-1])
@@ -249,12 +246,19 @@ def _attention(query: Tensor, key: Tensor, value: Tensor) -> int:
 
 def flops_of_operation(operation: Any, args: Any, out: Any) -> int:
     """Of one operation of torch.ops.aten that was called with these arguments and gave this."""
+    found = _count(operation, args, out)
+    return 0 if found is None else found[1]
+
+
+def _count(operation: Any, args: Any, out: Any) -> tuple[str, int, int] | None:
+    """(kind, FLOPs, those of the masked half); None of what counts nowhere."""
     found = _FORMULAS.get(operation)
     if found is None:
-        return 0
-    _, formula, causal_at = found
+        return None
+    kind, formula, causal_at = found
     count = int(formula(args, out))
-    return count // 2 if causal_at is not None and (*args, *[False] * causal_at)[causal_at] else count
+    is_causal = causal_at is not None and (*args, *[False] * causal_at)[causal_at]
+    return (kind, count // 2, count - count // 2) if is_causal else (kind, count, 0)
 
 
 _KINDS = ("products", "convolutions", "attention", "embeddings")
@@ -267,11 +271,11 @@ _FORMULAS: dict[Any, tuple[str, Callable[[Any, Any], float], int | None]] = {  #
     _aten.baddbmm: ("products", lambda args, out: _product(*args[1:3]), None),
     _aten.addbmm: ("products", lambda args, out: _product(*args[1:3]), None),
     _aten.addmv: ("products", lambda args, out: _product(*args[1:3]), None),
-    _aten.convolution: ("convolutions", lambda args, out: _convolution(args[0], args[1], out, args[6]), None),
+    _aten.convolution: ("convolutions", lambda args, out: convolution_flops(args[0], args[1], out, args[6]), None),
     _aten.convolution_backward: ("convolutions", _convolution_backward, None),
-    _aten._scaled_dot_product_flash_attention_for_cpu: ("attention", lambda args, out: _attention(*args[:3]), 4),
+    _aten._scaled_dot_product_flash_attention_for_cpu: ("attention", lambda args, out: attention_flops(*args[:3]), 4),
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
-        "attention", lambda args, out: 2 * _attention(*args[1:4]), 7,
+        "attention", lambda args, out: 2 * attention_flops(*args[1:4]), 7,
     ),
     _aten.embedding_dense_backward: ("embeddings", lambda args, out: args[0].numel(), None),
     _aten._embedding_bag: ("embeddings", lambda args, out: args[1].numel() * args[0].shape[-1], None),

@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ... import counting
 from ...rewriting import lazy_logits
 from .calls import Form
 from .watching import Watch
@@ -92,7 +93,7 @@ def convolution(watch: Watch, func: Any, input: Tensor, weight: Tensor, bias: Te
         return y.transpose(1, 2).contiguous().transpose(1, 2) if is_inner else y  # the layout of ours
 
     out = watch.stand_in(call, run, (input, weight, bias))
-    call.flops = 2 * out.numel() * (weight.numel() // max(1, weight.shape[0]))
+    call.flops = counting.convolution_flops(input, weight, out, transposed=False)
     return out
 
 
@@ -104,8 +105,7 @@ def attention(watch: Watch, func: Any, query: Tensor, key: Tensor, value: Tensor
     call = watch.call(
         "attention", {**forms, "mask": attn_mask}, causal=is_causal, gqa=enable_gqa, dropout=float(dropout_p)
     )
-    rows = query.shape[:-1].numel()
-    square = 2 * rows * key.shape[-2] * (query.shape[-1] + value.shape[-1])
+    square = counting.attention_flops(query, key, value)
     call.flops = square // 2 if is_causal else square
     named = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
 
