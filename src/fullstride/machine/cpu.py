@@ -94,11 +94,10 @@ def describe(root: str | Path = "/", affinity: Collection[int] | None = None) ->
     if platform.system() == "Darwin" and root == Path("/"):
         return _describe_darwin()
     info = _cpuinfo(root)
-    online = cpu_list(_read(root / "sys/devices/system/cpu/online"))
-    online = online or tuple(range(info.num_processors or os.cpu_count() or 1))
-    siblings = _siblings(root, online)
+    online = online_cpus(root)
+    siblings = physical_cores(root, online)
     if affinity is None:
-        affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else online
+        affinity = allowed_cpus(root)
     return Cpu(
         model=info.model,
         architecture=info.architecture,
@@ -106,10 +105,10 @@ def describe(root: str | Path = "/", affinity: Collection[int] | None = None) ->
         num_physical=len(siblings),
         threads_per_core=max(len(cpus) for cpus in siblings),
         num_affinity=len(affinity),
-        num_affinity_cores=len(_siblings(root, affinity)),
+        num_affinity_cores=len(physical_cores(root, affinity)),
         quota=cgroup.cpu_quota(root),
         caches=_caches(root, online),
-        nodes=_nodes(root),
+        nodes=numa_nodes(root),
         features=info.features,
         memory_bytes=_kilobytes("MemTotal", _read(root / "proc/meminfo")),
         memory_limit_bytes=cgroup.memory_limit(root),
@@ -123,6 +122,45 @@ def cpu_list(text: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         cpus.extend(range(int(first), int(last or first) + 1))
     return tuple(cpus)
+
+
+def online_cpus(root: Path) -> tuple[int, ...]:
+    """The logical CPUs of the whole machine that are switched on."""
+    listed = cpu_list(_read(root / "sys/devices/system/cpu/online"))
+    return listed or tuple(range(_cpuinfo(root).num_processors or os.cpu_count() or 1))
+
+
+def allowed_cpus(root: Path) -> Collection[int]:
+    """The affinity of the calling thread; where there is no such thing, all that are online."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else online_cpus(root)
+
+
+def physical_cores(root: Path, cpus: Collection[int]) -> set[tuple[int, ...]]:
+    """The physical cores that these logical CPUs lie on, each as all the logical CPUs on it."""
+    cores = set()
+    for cpu in cpus:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        # The second name is that of kernels before 5.6.
+        cores.add(cpu_list(_read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list")) or (cpu,))
+    return cores
+
+
+def core_number(root: Path, cpu: int) -> tuple[int, int]:
+    """(package, core in it), by which neighbours on the chip stand side by side; zeros where the system does not tell.
+
+    Logical CPUs are numbered by the firmware, on some machines in turns over the packages.
+    """
+    topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+    package, core = (_read(topology / name).strip() for name in ("physical_package_id", "core_id"))
+    return int(package or 0), int(core or 0)
+
+
+def numa_nodes(root: Path) -> tuple[Node, ...]:
+    nodes = []
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        memory = _kilobytes("MemTotal", _read(folder / "meminfo"))
+        nodes.append(Node(int(folder.name.removeprefix("node")), cpu_list(_read(folder / "cpulist")), memory))
+    return tuple(sorted(nodes, key=lambda node: node.number))
 
 
 @dataclass(frozen=True)
@@ -159,16 +197,6 @@ def _x86_model(fields: Mapping[str, str]) -> str:
     return f"{name} (family {family}, model {model})"
 
 
-def _siblings(root: Path, online: Collection[int]) -> set[tuple[int, ...]]:
-    """The physical cores, each as the logical CPUs on it."""
-    cores = set()
-    for cpu in online:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        # The second name is that of kernels before 5.6.
-        cores.add(cpu_list(_read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list")) or (cpu,))
-    return cores
-
-
 def _caches(root: Path, online: Collection[int]) -> tuple[Cache, ...]:
     shared: dict[tuple[int, str, tuple[int, ...]], int] = {}
     for cpu in online:
@@ -179,14 +207,6 @@ def _caches(root: Path, online: Collection[int]) -> tuple[Cache, ...]:
                 shared[int(_read(folder / "level")), kind, cpus] = _size(size)
     kinds = Counter((level, kind, size, len(cpus)) for (level, kind, cpus), size in shared.items())
     return tuple(Cache(*kind, count) for kind, count in sorted(kinds.items()))
-
-
-def _nodes(root: Path) -> tuple[Node, ...]:
-    nodes = []
-    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
-        memory = _kilobytes("MemTotal", _read(folder / "meminfo"))
-        nodes.append(Node(int(folder.name.removeprefix("node")), cpu_list(_read(folder / "cpulist")), memory))
-    return tuple(sorted(nodes, key=lambda node: node.number))
 
 
 def _describe_darwin() -> Cpu:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from .. import _native, runtime
-from . import cpu
+from . import cpu, placement
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,12 @@ def _choose(machine: cpu.Cpu) -> tuple[int, str]:
     current, cores = torch.get_num_threads(), machine.num_usable_cores
     if get_worker_info() is not None:
         return current, "left alone in a worker of a DataLoader"
-    num_processes = _local_processes()
-    share = max(1, cores // num_processes)
+    num_processes, place = local_processes(), placement.pinned()
+    share = place.cores if place is not None else max(1, cores // num_processes)
     usable = f"{cores} usable core{'s' if cores > 1 else ''}"
     reason = usable if num_processes == 1 else f"{usable} shared by {num_processes} processes"
+    if place is not None:
+        reason = f"CPUs {', '.join(map(str, place.cpus))} are this process's own"
     if _set_by_torchrun(num_processes):
         return share, f"{reason}, instead of torchrun's OMP_NUM_THREADS=1"
     wish = os.environ.get("OMP_NUM_THREADS")
@@ -90,7 +92,7 @@ def _choose(machine: cpu.Cpu) -> tuple[int, str]:
     return share, f"{reason}, torch had taken {current}" if current > share else reason
 
 
-def _local_processes() -> int:
+def local_processes() -> int:
     """The processes of this training on this machine."""
     number = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(number)) if number.isdecimal() else 1
