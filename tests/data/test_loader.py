@@ -121,7 +121,7 @@ def cores(monkeypatch):
     """cores(n) makes a machine of n cores; the workers are stand-ins that count themselves."""
 
     def make(num):
-        monkeypatch.setattr(loader_module, "_most_workers", lambda order: max(1, num - 1))
+        monkeypatch.setattr(loader_module, "_most_workers", lambda: max(1, num - 1))
         monkeypatch.setattr(loader_module, "Workers", Pretended)
 
     return make

@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from .loader import DataEnded, WorkerDied
 from .order import seed_all, seed_of
+from .sharing import Share
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +162,44 @@ class AnyLoader:
             raise self._of_worker(error) from None
 
 
+class InTurn:
+    """Of several processes, which all go over the same loader: each takes its turn of so many batches as there are
+    processes, and throws the others away. The loader need not know; one that takes long takes as long in each.
+
+    What is drawn next, dropout say, follows the own batch, as it would in one process.
+    """
+
+    def __init__(self, loader: AnyLoader, share: Share) -> None:
+        self._loader, self._share = loader, share
+
+    @property
+    def position(self) -> int:
+        return self._loader.position // self._share.world
+
+    def next(self) -> Any:
+        own, state = None, None
+        for rank in range(self._share.world):
+            batch = self._loader.next()
+            if rank == self._share.rank:
+                own, state = batch, torch.get_rng_state()
+        assert state is not None
+        torch.set_rng_state(state)
+        return own
+
+    def observe(self, waited: float, computed: float) -> None:
+        """How many workers there are is the loader's."""
+
+    def state(self) -> dict[str, Any]:
+        return self._loader.state()
+
+    @property
+    def choice(self) -> str:
+        return f"{self._loader.choice}; {self._share.world} processes take batches in turn"
+
+    def close(self) -> None:
+        self._loader.close()
+
+
 class _Deaths:
     """The end of a DataLoader's worker, told when the next batch is asked for.
 
@@ -215,6 +254,16 @@ def seed_generators(source: Iterable[Any], seed: int) -> None:
 def _parts(source: Iterable[Any]) -> list[Any]:
     parts = [source, *(getattr(source, name, None) for name in ("sampler", "batch_sampler", "dataset"))]
     return [*parts, getattr(parts[2], "sampler", None)]  # the last one: in a batch_sampler of one's own
+
+
+def check_shared(source: Iterable[Any]) -> None:
+    """ValueError for a loader that gives each process its own samples already: of these each would take its turn."""
+    for part in _parts(source):
+        if isinstance(part, DistributedSampler) and part.num_replicas > 1:
+            raise ValueError(
+                "train_loader: expected one that gives all processes the same batches, which fit() deals out; got a"
+                " DistributedSampler; leave it out"
+            )
 
 
 def peek(source: Iterable[Any], seed: int = 0) -> tuple[Any, Iterable[Any]]:

@@ -2,7 +2,7 @@
 
     epoch e         the samples, sorted by length after lengths were multiplied by a random factor within 1 +- `jitter`,
                     cut into batches of B; the batches in a random order
-    micro-batch k   of rank r among w processes is batch (k w + r) % n of epoch (k w + r) // n, n = ceil(samples / B)
+    micro-batch k   is batch k % n of epoch k // n, n = ceil(samples / B)
 
 What is random is a function of (seed, epoch). Every sample comes exactly once an epoch; the shortest ones of an epoch
 may be a smaller batch. As with Order, the whole state of the data is one number: that of the next micro-batch.
@@ -25,8 +25,6 @@ class LengthOrder:
     """Of each sample, in the unit that is padded."""
     batch: int
     seed: int = 0
-    world: int = 1
-    rank: int = 0
     multiple: int = 1
     """Batches are padded to whole multiples of it."""
     jitter: float = 0.03
@@ -36,11 +34,9 @@ class LengthOrder:
     def __post_init__(self) -> None:
         if not len(self.lengths):
             raise ValueError("lengths: expected those of one sample at least, got none")
-        for name in ("batch", "world", "multiple"):
+        for name in ("batch", "multiple"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected a number from 1 on, got {getattr(self, name)}")
-        if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank: expected one from 0 to {self.world - 1}, one less than world, got {self.rank}")
         if not 0 <= self.jitter < 1:
             raise ValueError(f"jitter: expected a share from 0 to 1, got {self.jitter}")
 
@@ -50,7 +46,7 @@ class LengthOrder:
 
     def micro_batch(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(indices, epochs) of a micro-batch; the smaller batch of an epoch is shorter than `batch`."""
-        epoch, place = divmod(number * self.world + self.rank, self.batches_of_epoch)
+        epoch, place = divmod(number, self.batches_of_epoch)
         if epoch not in self._epochs:
             self._epochs.clear()
             self._epochs[epoch] = self.epoch(epoch)

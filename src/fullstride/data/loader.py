@@ -10,10 +10,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from torch import Tensor
 
-from ..machine import cpu
+from ..machine import cpu, placement, threads
 from .auto_workers import AutoWorkers
 from .dataset import Dataset
 from .order import BatchOrder
+from .sharing import ALONE, Share, SharedDataset, SharedOrder
 from .workers import WorkerDied, Workers
 
 __all__ = ["Batches", "DataEnded", "Loader", "WorkerDied", "batches"]
@@ -26,7 +27,10 @@ class DataEnded(Exception):
 class Batches(Protocol):
     """What the trainer asks of its data."""
 
-    position: int  # the number of the next micro-batch
+    @property
+    def position(self) -> int:
+        """The number of the next micro-batch."""
+        ...
 
     def next(self) -> Any: ...
 
@@ -45,7 +49,7 @@ class Batches(Protocol):
 
 
 class Loader:
-    """next() gives micro-batch number `position`, beginning with `start`.
+    """next() gives micro-batch number `position`, beginning with `start`; of several processes that of `share`.
 
     workers: processes that make micro-batches, `prefetch` ahead each; "auto" finds out how many from what observe()
     is told.
@@ -58,15 +62,18 @@ class Loader:
         start: int = 0,
         workers: int | Literal["auto"] = "auto",
         prefetch: int = 2,
+        share: Share = ALONE,
     ) -> None:
         if workers != "auto" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 0):
             raise ValueError(f"workers: expected a number from 0 on, or auto; got {workers!r}")
         if prefetch < 1:
             raise ValueError(f"prefetch: expected a number from 1 on, got {prefetch}")
+        if share.world > 1:
+            dataset, order = SharedDataset(dataset, share), SharedOrder(order, share)
         self.position = start
         self._dataset, self._order, self._prefetch = dataset, order, prefetch
         self._wish = workers if isinstance(workers, int) else 0
-        self._auto = AutoWorkers(_most_workers(order), prefetch) if workers == "auto" else None
+        self._auto = AutoWorkers(_most_workers(), prefetch) if workers == "auto" else None
         self._workers: Workers | None = None
 
     def next(self) -> tuple[Tensor, ...]:
@@ -122,13 +129,17 @@ class Loader:
             self._auto.give_up(f"they could not be started: {error}")
 
 
-def batches(dataset: Dataset, batch: int) -> Iterator[tuple[Tensor, ...]]:
-    """All samples once and in order, as they are in epoch 0, the last batch a short one: for evaluation."""
-    for start in range(0, len(dataset), batch):
+def batches(dataset: Dataset, batch: int, share: Share = ALONE) -> Iterator[tuple[Tensor, ...]]:
+    """All samples once and in order, as they are in epoch 0, the last batch a short one: for evaluation.
+
+    Several processes take whole batches in turn.
+    """
+    for start in range(share.rank * batch, len(dataset), share.world * batch):
         indices = np.arange(start, min(start + batch, len(dataset)), dtype=np.int64)
         yield dataset.batch(indices, np.zeros_like(indices))
 
 
-def _most_workers(order: BatchOrder) -> int:
-    """One core is left to the training; the processes of a world may share this machine."""
-    return max(1, cpu.describe().num_usable_cores // order.world - 1)
+def _most_workers() -> int:
+    """One core is left to the training. Processes of one run share the cores, unless each is pinned to its own."""
+    shares = 1 if placement.pinned() is not None else threads.local_processes()
+    return max(1, cpu.describe().num_usable_cores // shares - 1)

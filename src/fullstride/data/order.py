@@ -1,10 +1,11 @@
 """The order of the samples: one endless stream, cut into micro-batches.
 
     position s      is place s % n of epoch s // n, n samples an epoch, in an order that is a function of (seed, epoch)
-    micro-batch k   of rank r among w processes is the positions (k w + r) B ... (k w + r) B + B - 1
+    micro-batch k   is the positions k B ... k B + B - 1
 
 Micro-batches are always full and may hold the end of an epoch and the beginning of the next. Every sample comes exactly
-once an epoch, whatever w and B are, and the whole state of the data is one number: that of the next micro-batch.
+once an epoch, whatever B is, and the whole state of the data is one number: that of the next micro-batch. How several
+processes share micro-batches stands in sharing.py.
 """
 
 import random
@@ -18,9 +19,6 @@ from numpy.typing import NDArray
 class BatchOrder(Protocol):
     """Which samples are in which micro-batch: a pure function of its number."""
 
-    @property
-    def world(self) -> int: ...
-
     def micro_batch(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(indices, epochs)."""
         ...
@@ -31,23 +29,19 @@ class Order:
     num_samples: int
     batch: int
     seed: int = 0
-    world: int = 1
-    rank: int = 0
     shuffle: bool = True
     _epochs: dict[int, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("num_samples", "batch", "world"):
+        for name in ("num_samples", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected a number from 1 on, got {getattr(self, name)}")
-        if not 0 <= self.rank < self.world:
-            raise ValueError(f"rank: expected one from 0 to {self.world - 1}, one less than world, got {self.rank}")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed: expected a number from 0 to 2**64 - 1, got {self.seed}")
 
     def micro_batch(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(indices, epochs) of a micro-batch, `batch` long both."""
-        first = (number * self.world + self.rank) * self.batch
+        first = number * self.batch
         epochs, places = np.divmod(np.arange(first, first + self.batch, dtype=np.int64), self.num_samples)
         if not self.shuffle:
             return places, epochs

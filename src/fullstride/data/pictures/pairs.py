@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ...tokens.captions import Captions
 from .. import _random
+from ..sharing import Share
 from .source import Kind, Source
 
 _LIGHT, _PHRASES, _WRONG = 21, 22, 23  # streams of the seed
@@ -92,6 +93,16 @@ class Pairs:
     def batch(self, indices: NDArray[np.int64], epochs: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         texts = self.texts(indices, epochs)
         return self.captions.batch(texts, self.context), self.prepared(self.pictures(indices), indices, epochs)
+
+    def batch_part(
+        self, indices: NDArray[np.int64], epochs: NDArray[np.int64], share: Share
+    ) -> tuple[Tensor, Tensor]:
+        """Of one batch: its own pairs, and its part of the wrong captions of all, which were chosen among all."""
+        texts, own = self.texts(indices, epochs), share.cut(len(indices))
+        wrong = texts[len(indices) :]
+        first, last = (len(wrong) * (share.part + i) // share.parts for i in (0, 1))
+        images = self.prepared(self.pictures(indices[own]), indices[own], epochs[own])
+        return self.captions.batch(texts[: len(indices)][own] + wrong[first:last], self.context), images
 
     def texts(self, indices: NDArray[np.int64], epochs: NDArray[np.int64]) -> list[str]:
         """The captions of all, then the wrong ones of those that bring one."""
