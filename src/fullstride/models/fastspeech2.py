@@ -230,24 +230,40 @@ def repeat(x: Tensor, durations: Tensor, num_frames: int | None = None) -> tuple
     return F.embedding(rows + first, x.reshape(-1, width)) * is_frame[:, :, None], is_frame
 
 
-def losses(prediction: Prediction, batch: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Means over what is no padding: L1 of the mel, squared errors of log duration, pitch and energy."""
-    phonemes, _, durations, pitch, energy, mel = batch
-    is_phoneme = phonemes != PADDING
-    is_frame = torch.arange(mel.shape[1], device=mel.device) < durations.sum(1, keepdim=True)
+def losses(prediction: Prediction, batch: Sequence[Tensor], counts: Tensor | None = None) -> dict[str, Tensor]:
+    """Means over what is no padding: L1 of the mel, squared errors of log duration, pitch and energy.
+
+    counts: (frames, phonemes) to divide by instead of the batch's own, where it is a part of a larger one.
+    """
+    _, _, durations, pitch, energy, mel = batch
+    is_phoneme, is_frame = _real(batch)
+    frames, spoken = counts_of(batch) if counts is None else counts
     parts = {
-        "mel": _mean((prediction.mel - mel).abs().mean(2), is_frame),
-        "duration": _mean((prediction.log_durations.float() - torch.log1p(durations.float())) ** 2, is_phoneme),
-        "pitch": _mean((prediction.pitch.float() - pitch) ** 2, is_phoneme),
-        "energy": _mean((prediction.energy.float() - energy) ** 2, is_phoneme),
+        "mel": _sum((prediction.mel - mel).abs().mean(2), is_frame) / frames,
+        "duration": _sum((prediction.log_durations.float() - torch.log1p(durations.float())) ** 2, is_phoneme) / spoken,
+        "pitch": _sum((prediction.pitch.float() - pitch) ** 2, is_phoneme) / spoken,
+        "energy": _sum((prediction.energy.float() - energy) ** 2, is_phoneme) / spoken,
     }
     if prediction.refined is not None:
-        parts["refined"] = _mean((prediction.refined - mel).abs().mean(2), is_frame)
+        parts["refined"] = _sum((prediction.refined - mel).abs().mean(2), is_frame) / frames
     return parts
 
 
-def _mean(values: Tensor, is_real: Tensor) -> Tensor:
-    return (values * is_real).sum() / is_real.sum().clamp(min=1)
+def counts_of(batch: Sequence[Tensor]) -> Tensor:
+    """(frames, phonemes) that are no padding, 1 at least."""
+    is_phoneme, is_frame = _real(batch)
+    return torch.stack((is_frame.sum(), is_phoneme.sum())).clamp(min=1)
+
+
+def _real(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """(phonemes, frames) that are no padding."""
+    phonemes, _, durations, _, _, mel = batch
+    frames = torch.arange(mel.shape[1], device=mel.device)
+    return phonemes != PADDING, frames < durations.sum(1, keepdim=True)
+
+
+def _sum(values: Tensor, is_real: Tensor) -> Tensor:
+    return (values * is_real).sum()
 
 
 def build(**arguments: int | float | bool) -> FastSpeech2:
@@ -261,7 +277,7 @@ def predict(model: nn.Module, batch: Sequence[Tensor]) -> Prediction:
     return prediction
 
 
-def loss(model: nn.Module, batch: Sequence[Tensor]) -> Tensor:
+def loss(model: nn.Module, batch: Sequence[Tensor], counts: Tensor | None = None) -> Tensor:
     """batch: phonemes (B, P) int64, 0 is padding; speakers (B,) int64; durations (B, P) int64 frames; pitch and energy
     (B, P) in standard deviations; mel (B, T, bins)."""
-    return torch.stack(list(losses(predict(model, batch), batch).values())).sum()
+    return torch.stack(list(losses(predict(model, batch), batch, counts).values())).sum()

@@ -23,12 +23,17 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ._tensors import mark_written
 
 _buffers: Any = WeakIdKeyDictionary()  # one for each parameter
+_lent: Any = WeakIdKeyDictionary()  # places for the next gradient of a parameter
 _lock = threading.Lock()
 
 
 def empty_gradient(p: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor to be written as the gradient of this parameter: where the last one stood, if nobody needs that."""
     with _lock:
+        place = _lent.pop(p, None)  # for one gradient: a second one in the same backward must not overwrite it
+        if place is not None and place.dtype is dtype and place.numel() == math.prod(shape) and p.grad is None:
+            mark_written([place])
+            return place.detach().view(shape)
         buffer = _buffers.get(p)
         fits = buffer is not None and buffer.dtype is dtype and buffer.numel() == math.prod(shape)
         if not fits or _num_references(buffer) > _alone():
@@ -38,10 +43,19 @@ def empty_gradient(p: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Ten
     return gradient if gradient.shape == shape else gradient.view(shape)
 
 
+def lend(p: Tensor, place: Tensor) -> None:
+    """The next gradient of this parameter is to be written here: in a bucket of torch.distributed, which then need not
+    be filled by a copy. Whoever lends sees to it that nobody needs what stands there."""
+    with _lock:
+        _lent[p] = place
+        _buffers.pop(p, None)
+
+
 def forget(parameters: Iterable[Tensor]) -> None:
     """Their memory is given back, once their gradients are gone."""
     for p in parameters:
         _buffers.pop(p, None)
+        _lent.pop(p, None)
 
 
 def buffers(parameters: Iterable[Tensor]) -> list[Tensor]:

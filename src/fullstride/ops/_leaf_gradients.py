@@ -1,20 +1,25 @@
 """Gradients that reach p.grad without autograd's engine: whose they may be, and how they are put there.
 
 For parameters alone, leaves of the graph, and only where nobody watches the gradient arrive: hooks,
-torch.autograd.grad, create_graph and torch.distributed get it from the engine as ever.
+torch.autograd.grad and create_graph get it from the engine as ever. DistributedDataParallel looks at p.grad when
+the node behind it was run, whoever wrote it, and wants it in the dtype of the parameter: so of several processes only
+bf16 parameters are left to the engine, unless it was said that nobody looks (watched_by()).
 """
 
+import contextlib
 import os
 import threading
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 # Below this many elements the questions asked here cost more than an addition.
 SMALL = 1 << 16
-# Whose hooks only get p.grad ready for an addition, and do not look at the gradient.
-_HARMLESS = __name__.partition(".")[0] + ".optim.main_gradients"
+# Whose hooks only get p.grad ready for an addition or a bucket, and do not look at the gradient before.
+_PACKAGE = __name__.partition(".")[0]
+_HARMLESS = (f"{_PACKAGE}.optim.main_gradients", f"{_PACKAGE}.distributed.gradients")
 
 _lock = threading.Lock()  # several threads may run backward over the same parameters
 
@@ -25,20 +30,47 @@ def lock() -> threading.Lock:
 
 
 def parameter_of(node: Any) -> Tensor | None:
-    """The parameter whose gradient the node will add to p.grad in this backward, if nobody else wants to see it."""
+    """The parameter whose gradient the node will add to p.grad in this backward, if whoever calls may do so instead."""
+    p = receiver_of(node)
+    return None if p is not None and p.dtype is not torch.float32 and is_watched() else p
+
+
+def receiver_of(node: Any) -> Tensor | None:
+    """The same parameter, if nobody but torch.distributed wants to see the gradient before."""
     if type(node).__name__ != "AccumulateGrad":
         return None
     p: Tensor = node.variable
-    if p._post_accumulate_grad_hooks:
-        return None
-    if any(getattr(hook, "__module__", "") != _HARMLESS for hook in (p._backward_hooks or {}).values()):
-        return None
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    hooks = [*(p._backward_hooks or {}).values(), *(p._post_accumulate_grad_hooks or {}).values()]
+    if any(getattr(hook, "__module__", "") not in _HARMLESS for hook in hooks):
         return None
     try:
         return p if torch._C._will_engine_execute_node(node) else None
     except RuntimeError:  # torch.autograd.grad with respect to p
         return None
+
+
+_watcher: Literal["anybody", "ours", "nobody"] = "anybody"
+
+
+def is_watched() -> bool:
+    """Whether buckets of torch.distributed may be filled in this backward."""
+    return _watcher != "nobody" and torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def is_watched_by_others() -> bool:
+    """The same, by buckets that take a gradient in the dtype of its parameter alone: those of a script's own DDP."""
+    return _watcher == "anybody" and is_watched()
+
+
+@contextlib.contextmanager
+def watched_by(watcher: Literal["ours", "nobody"]) -> Iterator[None]:
+    """Of several processes: this micro-batch stays in this one, or goes into buckets of distributed/gradients.py."""
+    global _watcher
+    before, _watcher = _watcher, watcher
+    try:
+        yield
+    finally:
+        _watcher = before
 
 
 def call_hooks(p: Tensor, gradient: Tensor) -> None:

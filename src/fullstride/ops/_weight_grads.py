@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import _gradient_norms
 from ._kept_gradients import empty_gradient
-from ._leaf_gradients import SMALL, call_hooks, lock, parameter_of
+from ._leaf_gradients import SMALL, call_hooks, is_watched, lock, parameter_of, receiver_of
 from ._overlap import overlaps_weight_grads, pending
 from ._tensors import mark_written
 from .gemm import multiply
@@ -26,14 +26,14 @@ def weight_grad(node: Any, g: Tensor, x: Tensor, dtype: torch.dtype, meanwhile: 
 
     node: what follows W in the graph, None to leave it to the engine. g: (rows, out). x: (rows, in). dtype: of dW.
     """
-    overlaps = overlaps_weight_grads()
-    p = parameter_of(node) if overlaps or g.shape[1] * x.shape[1] >= SMALL else None
+    overlaps = overlaps_weight_grads() and not is_watched()  # a bucket is sent before backward ends
+    p = receiver_of(node) if overlaps or g.shape[1] * x.shape[1] >= SMALL else None
     beside = pending() if p is not None and overlaps else None
     if p is not None and beside is not None:
         beside.add(p, g, x, dtype)
         return None, meanwhile()
     result = meanwhile()
-    if p is not None and p.grad is not None:
+    if p is not None and p.grad is not None and parameter_of(node) is not None:
         with lock():
             call_hooks(p, g)
             if p.grad is not None and add_product(p.grad, g.t(), x):

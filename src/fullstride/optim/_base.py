@@ -46,6 +46,10 @@ class Optimizer(torch.optim.Optimizer):
     last_grad_norm: float | None
     scaler: LossScaler | None
     lookahead: dict[str, Any] | None
+    combine_norms: Callable[[float], float] | None = None
+    """Of several processes with parameters of their own: from the norm of these to that of all."""
+    number_of: Callable[[Tensor], int] | None = None
+    """Of the same: which parameter of all it is. Random bits of rounding follow from that."""
 
     def __init__(
         self,
@@ -123,14 +127,17 @@ class Optimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def _make_slots(self, names: list[Names]) -> SlotList:
         keep_main_gradients(_all(self.param_groups))  # those that did not require a gradient before
-        return SlotList(self.param_groups, self.state, names, self.state_precision, self.lookahead is not None)
+        return SlotList(
+            self.param_groups, self.state, names, self.state_precision, self.lookahead is not None, self.number_of
+        )
 
     def _measure(self, slots: SlotList, scale: float) -> tuple[float, bool]:
         """(the factor of clipping, whether the step is to be taken), from the norm of the gradients if it is wanted."""
         if self.clip is None and not self.skip_nonfinite and self.scaler is None:
             self.last_grad_norm = None
             return 1.0, True
-        self.last_grad_norm = norm = scale * slots.tensors.grad_norm()
+        norm = slots.tensors.grad_norm()
+        self.last_grad_norm = norm = scale * (norm if self.combine_norms is None else self.combine_norms(norm))
         finite = math.isfinite(norm)
         factor = 1.0 if self.clip is None or not finite else min(1.0, self.clip / (norm + 1e-6))
         return factor, finite or (self.skip_nonfinite is False and self.scaler is None)

@@ -5,7 +5,7 @@ same tensors. Everything here happens at the first step and whenever something h
 `take_gradients`, `begin_step` and `end_step`, which happen at every step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any
@@ -30,8 +30,10 @@ class SlotList:
     """Slots of all groups, the state dicts and tensors they were made from, and the array for the kernel."""
 
     def __init__(
-        self, groups: Sequence[dict[str, Any]], state: Any, names: Sequence[Names], precision: str, lookahead: bool
-    ) -> None:
+        self, groups: Sequence[dict[str, Any]], state: Any, names: Sequence[Names], precision: str, lookahead: bool,
+        number_of: Callable[[Tensor], int] | None = None,
+    ) -> None:  # fmt: skip
+        """number_of: of a parameter, where it is not its place in the groups."""
         self.flat = [p for group in groups for p in group["params"]]
         self.sizes = [len(group["params"]) for group in groups]
         self.names = list(names)
@@ -41,15 +43,14 @@ class SlotList:
         self.orders: list[tuple[int, ...] | None] = []  # of the dimensions in memory, where it is not theirs
         self._dicts: list[dict[str, Any]] = []
         slots: list[Slot] = []
-        stream = 0
+        numbers = {p: i if number_of is None else number_of(p) for i, p in enumerate(self.flat)}
         for i, group in enumerate(groups):
             for p in group["params"]:
                 kept = state.get(p) or {}
                 if p.grad is None and "step" not in kept and not any(key in kept for _, key in self.names[i]):
                     self.waiting.append(p)
                 else:
-                    slots.append(self._slot(p, state[p], self.names[i], precision, lookahead, stream, i))
-                stream += 1
+                    slots.append(self._slot(p, state[p], self.names[i], precision, lookahead, numbers[p], i))
         self.tensors = ParamList(slots)
         self._permuted = [(i, order) for i, order in enumerate(self.orders) if order is not None]
         self._addresses = [p.data_ptr() for p in self.params]

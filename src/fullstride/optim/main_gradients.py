@@ -2,7 +2,8 @@
 
 torch sums micro-batches in the dtype of the parameter. In bf16 a gradient that is 1/256 of the sum so far is lost. Here
 the first micro-batch stays as it came, which costs nothing, and p.grad becomes fp32 before a second one is added. It
-stays in p.grad, where clip_grad_norm_, hooks and users find it.
+stays in p.grad, where clip_grad_norm_, hooks and users find it. Under a script's own DistributedDataParallel, whose
+buckets are bf16 as the parameters are, sums are torch's.
 """
 
 import warnings
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import unserializable_hook
 from torch.utils.weak import WeakIdKeyDictionary
+
+from ..ops._leaf_gradients import is_watched_by_others
 
 _handles: Any = WeakIdKeyDictionary()
 """Of the hooks, by parameter: not an attribute of it, which would be pickled with the model."""
@@ -48,7 +51,7 @@ def _widen(reference: "weakref.ref[Tensor]") -> Callable[[Tensor], None]:
     @unserializable_hook  # a model that is sent to another process has no optimizer there
     def hook(_: Tensor) -> None:
         p = reference()
-        if p is not None and p.grad is not None and p.grad.dtype is torch.bfloat16:
+        if p is not None and p.grad is not None and p.grad.dtype is torch.bfloat16 and not is_watched_by_others():
             p.grad = p.grad.float()
 
     return hook

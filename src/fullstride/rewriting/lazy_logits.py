@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..ops._leaf_gradients import is_watched_by_others
 from ..ops._tensors import needs_grad, takes_kernel
 from ..ops._tied_gradients import give
 from ..ops._twice import add, by_torch_for_graphs, gradients_of, placed, stand_in
@@ -71,6 +72,8 @@ class LazyLinearFunction(torch.autograd.Function):
             dhidden, dweight, dbias = (None if x.is_meta else x for x in dlogits.parts)
             is_ours = dlogits.memory.inputs.call is ctx.call
             if is_ours and not dlogits.is_computed() and dweight not in _given_away:  # or values or parts have changed
+                if dweight is not None and dweight.dtype is not weight.dtype and is_watched_by_others():
+                    dweight = dweight.to(weight.dtype)  # DDP refuses others
                 if dweight is not None and give(ctx.next_functions[1][0], dweight):
                     _given_away[dweight] = True
                     dweight = None
