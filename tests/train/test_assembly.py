@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fullstride.recipes.length import Length
-from fullstride.train.assembly import build_scaler, build_schedule
+from fullstride.train.assembly import build_scaler, build_schedule, mind_islands
 
 from .runs import small, train
 
@@ -80,3 +80,18 @@ def test_the_loss_scale_is_the_configs():
 def test_there_is_no_loss_scale_where_nothing_is_scaled():
     assert build_scaler(small(), "fp32") is None
     assert build_scaler(small(), "bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("distributed", "words"),
+    [
+        ({"local_steps": 250}, "250 steps leave 8 meetings of the islands, and outer_momentum 0.9 wants 20 or more"),
+        ({"local_steps": 100}, ""),
+        ({"local_steps": 250, "outer_momentum": 0.0}, ""),
+        ({}, ""),
+    ],
+)
+def test_islands_that_meet_too_seldom_for_their_momentum_are_warned_of(distributed, words, caplog):
+    config = small(steps=2000, distributed=distributed)
+    mind_islands(config, Length(2000, None))
+    assert (words in caplog.text) if words else not caplog.text

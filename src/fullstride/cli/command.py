@@ -20,6 +20,7 @@ from . import (
     machine,
     memory,
     overview,
+    processes,
     runs,
     search,
     speak,
@@ -101,5 +102,6 @@ def _write_out() -> bool:
 
 
 def _say(error: object, code: int) -> int:
-    print(f"fullstride: {error}", file=sys.stderr)
+    if str(error) and processes.is_first_to_say(str(error)):
+        print(f"fullstride: {error}", file=sys.stderr)
     return code

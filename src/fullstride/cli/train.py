@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..run_folder.folder import RunFolder, make_named
 from ..train.errors import EXIT_CODES, FOLDER_IN_USE, RunEnded
+from . import processes
+from .arguments import positive
 from .runs import needs_extra, write_report
 
 if TYPE_CHECKING:
@@ -34,7 +37,10 @@ def add(commands: Any) -> None:
     )
     train.add_argument("-h", "--help", action="store_true", help="this text; after a recipe, its fields and defaults")
     train.add_argument("--config", metavar="FILE", type=Path, help="YAML with a line 'recipe: NAME' and fields")
-    train.add_argument("--run", metavar="DIR", type=Path, help="the run folder (default: a new one in runs/)")
+    train.add_argument(
+        "--run", "--folder", metavar="DIR", type=Path,
+        help="the run folder (default: a new one in runs/); say --folder under torchrun, which takes --run for its own",
+    )  # fmt: skip
     train.add_argument("--dry-run", action="store_true", help="only show model size, memory and time to expect")
     train.set_defaults(command=_train, takes_fields=True)
 
@@ -45,11 +51,16 @@ def add(commands: Any) -> None:
         "versions bit for bit. What differs is said.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # processes of --nproc are not given it: see processes.py, which looks for the whole word
     )
     resume.add_argument("folder", metavar="RUN", type=Path, help="the run folder")
     for command in (train, resume):
         command.add_argument("--no-report", action="store_true", help="leave the report to `fullstride report RUN`")
         command.add_argument("--quiet", action="store_true", help="print warnings and the result alone")
+        command.add_argument("--nproc", metavar="N", type=positive, help="so many processes here train together")
+        command.add_argument(
+            "--restarts", metavar="N", type=positive, help="with --nproc: go on so often if one of them dies"
+        )
     resume.set_defaults(command=_resume)
 
     recipes = commands.add_parser("recipes", help="list the recipes", description="Lists what can be trained.")
@@ -71,11 +82,18 @@ def _train(options: argparse.Namespace) -> int:
 
         print(dry_run.as_text(config, dry_run.estimate(config)))
         return 0
+    processes.check(options)
+    if options.nproc is not None:
+        return processes.launch(options, options.run or make_named(config.recipe))
     with _expected_errors():
+        run = processes.place(options.run, config.recipe)
+        processes.pin()
         with interrupts_held():
             from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
 
-        return _fit(Trainer(config, options.run), options)
+        with processes.joined(config) as world:
+            goes_on = processes.goes_on(world, run)
+            return _fit(Trainer.resume(run) if goes_on and run else Trainer(config, run), options)
 
 
 def recipe_of(options: argparse.Namespace) -> str | None:
@@ -132,19 +150,25 @@ def _no_recipe(words: list[str]) -> int:
 
 
 def _resume(options: argparse.Namespace) -> int:
+    processes.check(options)
     with _expected_errors():
-        from ..run_folder.folder import RunFolder
-
-        RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
+        if not processes.is_one_of_several():
+            RunFolder.read(options.folder)  # whether it is one; bad input need not wait for torch
+        if options.nproc is not None:
+            return processes.launch(options, options.folder)
+        processes.pin()
         with interrupts_held():
             from ..train.trainer import Trainer
 
-        return _fit(Trainer.resume(options.folder), options)
+        with processes.joined():
+            return _fit(Trainer.resume(options.folder), options)
 
 
 def _fit(trainer: "Trainer", options: argparse.Namespace) -> int:
     trainer.quiet = options.quiet
     result = trainer.fit()
+    if not trainer.together.writes:
+        return 0
     report = None
     try:
         report = None if options.no_report else write_report(result.run)

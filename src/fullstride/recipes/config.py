@@ -210,6 +210,37 @@ class Logging:
         expect(is_every(self.every, 1), "logging.every", '1 or more steps, or text like "5 epochs"', self.every)
 
 
+@dataclass(frozen=True)
+class Distributed:
+    """Of a run in several processes. How many there are is the launcher's to say: any number trains the same."""
+
+    backend: Literal["gloo", "mpi", "ccl"] = "gloo"
+    """Of torch.distributed; mpi and ccl where they are installed."""
+    gradients: Literal["auto", "fp32", "bf16"] = "auto"
+    """What is sent: auto is bf16 in bf16 training where that was measured to be faster between the processes."""
+    shard_optimizer: bool = False
+    """Each process keeps the optimizer's states of some parameters alone (ZeRO-1)."""
+    local_steps: int = 0
+    """Steps that islands take by themselves before their weights are averaged; 0: gradients are, in every step."""
+    islands: int | None = None
+    """How many there are; None: one a machine, or, on one machine, one a process."""
+    outer_rate: float = 0.7
+    """Of the step with the mean of all islands."""
+    outer_momentum: float = 0.9
+    """Nesterov's, of the same step."""
+    timeout: float = 1800.0
+    """Seconds that a process waits for another one that does not answer."""
+
+    def __post_init__(self) -> None:
+        expect(self.local_steps >= 0, "distributed.local_steps", "0 or more", self.local_steps)
+        expect(self.islands is None or self.islands >= 1, "distributed.islands", "1 or more, or None", self.islands)
+        expect(0 < self.outer_rate < math.inf, "distributed.outer_rate", "above 0", self.outer_rate)
+        expect(0 <= self.outer_momentum < 1, "distributed.outer_momentum", "from 0 to below 1", self.outer_momentum)
+        expect(0 < self.timeout < math.inf, "distributed.timeout", "seconds above 0", self.timeout)
+        both = self.shard_optimizer and self.local_steps > 0
+        expect(not both, "distributed.shard_optimizer", "no local_steps with it: islands have their own states", both)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """What every recipe has. Fields without a default are the recipe's to choose."""
@@ -245,6 +276,7 @@ class Config:
     evaluation: Evaluation = field(default_factory=Evaluation)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     logging: Logging = field(default_factory=Logging)
+    distributed: Distributed = field(default_factory=Distributed)
 
     def __post_init__(self) -> None:
         expect(0 <= self.seed < 2**63, "seed", "0 or more, below 2**63", self.seed)
@@ -257,6 +289,11 @@ class Config:
         expect(self.clip is None or 0 < self.clip < math.inf, "clip", "a norm above 0, or None", self.clip)
         expect(self.threads is None or self.threads >= 1, "threads", "1 or more, or None", self.threads)
         expect(self.max_nonfinite >= 1, "max_nonfinite", "1 or more", self.max_nonfinite)
+        shard, local = self.distributed.shard_optimizer, self.distributed.local_steps > 0
+        expect(not (shard and self.freeze.enabled), "freeze.enabled", "no shard_optimizer with it: a process does not"
+               " have all bits of all weights, by which layers freeze", self.freeze.enabled)  # fmt: skip
+        expect(not (local and self.optimizer.lookahead), "optimizer.lookahead", "no local_steps with it: slow weights"
+               " of each island would undo what all have in common", self.optimizer.lookahead)  # fmt: skip
         floor, lr = self.schedule.floor, self.optimizer.lr
         if self.schedule.name in ("cosine", "stable"):
             expect(floor <= lr, "schedule.floor", f"at most optimizer.lr ({lr:g})", f"{floor:g}; lower it, too")

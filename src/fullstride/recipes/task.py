@@ -16,9 +16,11 @@ from ..data import loader
 from ..data.dataset import Dataset
 from ..data.loader import Batches, Loader
 from ..data.order import BatchOrder, Order
+from ..data.sharing import ALONE, Share
 from . import length
 
 if TYPE_CHECKING:
+    from ..distributed.peers import Peers
     from ..report.section import Section
     from .config import Config
 
@@ -47,6 +49,16 @@ class Task:
     """Of the content of the data, where it is known: a resumed run tells when it is another one."""
     micro_batch_matters: str | None = None
     """Why another micro_batch at the same micro_batch * accumulate is another training; None: it is the same one."""
+    share: Share = ALONE
+    """Of this process, where several train together."""
+    peers: "Peers | None" = None
+    """Those with the other parts of the same micro-batches, where these are cut."""
+    can_cut = True
+    """Whether a micro-batch can be shared by several processes."""
+    uses_all_parameters = True
+    """Whether each gets a gradient in every step."""
+    shows_alone = True
+    """Of several processes the first one calls show(); False: all do, as what it finds out is needed in all."""
     train_data: Dataset
     valid_data: Dataset
 
@@ -67,24 +79,27 @@ class Task:
         return len(self.valid_data)
 
     def num_samples(self, batch: Any, config: "Config") -> int:
-        """In a micro-batch."""
-        return config.micro_batch
+        """In a micro-batch, or in this process's part of it."""
+        return config.micro_batch // self.share.parts
 
     def micro_batches_of_epoch(self, config: "Config") -> Fraction | None:
         return Fraction(len(self.train_data), config.micro_batch)
 
     def train_batches(self, config: "Config", position: int, saved: dict[str, Any] | None) -> Batches:
-        """From micro-batch number `position` on. saved: what state() of them said when the run was saved."""
+        """From micro-batch number `position` of this process on. saved: what state() said when the run was saved."""
         order = self.order(config)
         data = getattr(config, "data", None)
-        return Loader(self.train_data, order, position, getattr(data, "workers", "auto"), getattr(data, "prefetch", 2))
+        workers: Any = getattr(data, "workers", "auto")
+        prefetch: int = getattr(data, "prefetch", 2)
+        return Loader(self.train_data, order, position, workers, prefetch, self.share)
 
     def order(self, config: "Config") -> BatchOrder:
         """Which samples of train_data each micro-batch has."""
         return Order(len(self.train_data), config.micro_batch, config.seed)
 
     def valid_batches(self, batch: int) -> Iterable[Any]:
-        return loader.batches(self.valid_data, batch)
+        """Those of this process."""
+        return loader.batches(self.valid_data, batch, self.share)
 
     def length(self, config: "Config") -> length.Length:
         """Of a run."""
@@ -106,6 +121,11 @@ class Task:
 
     def write_files(self, folder: Path) -> None:
         """Into a new run folder: what the weights cannot be used without, a tokenizer say."""
+
+    def join(self, model: nn.Module, peers: "Peers") -> None:
+        """Micro-batches are cut: from now on loss() is that of a part, such that the mean over the peers is that of the
+        whole. Where it is a mean over samples that count alike, there is nothing to do."""
+        self.peers = peers
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """The mean of a micro-batch."""

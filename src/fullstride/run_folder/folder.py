@@ -33,7 +33,7 @@ class RunFolder:
         cls, path: Path | None, config_yaml: str, recipe: str = "run", parent: Path = Path("runs")
     ) -> "RunFolder":
         """Without a path, runs/<recipe>-<date>-<time>, with -2 and so on if that is taken."""
-        path = _make(Path(path)) if path is not None else _make_named(parent, recipe)
+        path = _make(Path(path)) if path is not None else make_named(recipe, parent)
         folder = cls(path, config_yaml, lock.take(path))
         try:
             if (path / "config.yaml").exists():
@@ -109,7 +109,8 @@ def _make(path: Path) -> Path:
     return path
 
 
-def _make_named(parent: Path, recipe: str) -> Path:
+def make_named(recipe: str, parent: Path = Path("runs")) -> Path:
+    """A new folder runs/<recipe>-<date>-<time>, with -2 and so on if that is taken."""
     _make(parent)
     name = f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}"
     number = 1

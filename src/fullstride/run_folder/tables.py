@@ -8,7 +8,7 @@ from typing import Any
 from .. import durable
 from .rows import Appender, read_rows
 
-_NOT_IN_TABLES = ("kind", "grad_norms", "weight_norms", "cores")
+_NOT_IN_TABLES = ("kind", "grad_norms", "weight_norms", "cores", "ranks")
 
 
 class Table:

@@ -1,10 +1,12 @@
 """The optimizer, the schedule and the freezer that a config describes."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
+from ..distributed.world import World
 from ..optim import SGD, Adam, AdamW, DynamicFreezer, Lamb, Lookahead
 from ..optim.scaling import LossScaler
 from ..optim.schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
@@ -14,7 +16,16 @@ from ..recipes.length import Length
 logger = logging.getLogger(__name__)
 
 
-def build_optimizer(config: Config, model: nn.Module) -> Any:
+def build_optimizer(config: Config, model: nn.Module, world: World | None = None) -> Any:
+    """Of several processes: one whose states are shared out, if that is asked for."""
+    if config.distributed.shard_optimizer and world is not None and not world.is_alone:
+        from ..distributed.sharding import Sharded  # which loads much of torch that nobody else needs
+
+        return Sharded(model, lambda parameters: _optimizer_of(config, parameters), world)
+    return _optimizer_of(config, list(model.parameters()))
+
+
+def _optimizer_of(config: Config, parameters: Sequence[nn.Parameter]) -> Any:
     wish = config.optimizer
     common: dict[str, Any] = {
         "lr": wish.lr, "weight_decay": wish.weight_decay,
@@ -22,7 +33,6 @@ def build_optimizer(config: Config, model: nn.Module) -> Any:
         "skip_nonfinite": True, "seed": config.seed,
     }  # fmt: skip
     moments: dict[str, Any] = {"betas": wish.betas, "eps": wish.eps}
-    parameters = list(model.parameters())
     optimizer: AdamW | Adam | Lamb | SGD
     if wish.name == "adamw":
         optimizer = AdamW(parameters, **common, **moments)
@@ -66,6 +76,20 @@ def mind_warmup(config: Config, length: Length) -> None:
         logger.warning(
             "schedule.warmup: %d steps are more than the %d of the run, which ends at %.3g of optimizer.lr",
             warmup, steps, steps / warmup,
+        )  # fmt: skip
+
+
+def mind_islands(config: Config, length: Length) -> None:
+    """Says it if islands meet so seldom that their momentum is longer than the run."""
+    wish = config.distributed
+    if not wish.local_steps:
+        return
+    meetings, wanted = length.steps // wish.local_steps, round(2 / (1 - wish.outer_momentum))
+    if meetings < wanted:
+        logger.warning(
+            "distributed.local_steps: %d steps leave %d meetings of the islands, and outer_momentum %g wants %d or"
+            " more: lower one of them",
+            wish.local_steps, meetings, wish.outer_momentum, wanted,
         )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ def describe(task: Task, model: nn.Module) -> dict[str, Any]:
         "precision": explain(model).precision,
         "activations": explain(model).activations,
         "products": {name: _backends(getattr(torch, name)) for name in ("float32", "bfloat16")},
+        **({} if task.share.world == 1 else {"processes": task.share.world}),
         "train_samples": task.num_train,
         "valid_samples": task.num_valid,
         **content,
@@ -53,5 +54,6 @@ def _backends(dtype: torch.dtype) -> str | dict[str, str]:
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What keeps a resumed run from repeating the bits of the run it goes on from. Python's version does not."""
+    before, now = ({"processes": 1, **facts} for facts in (before, now))
     names = [name for name in before if name != "python" and before[name] != now.get(name)]
     return [f"{name} was {before[name]} and is {now.get(name)}" for name in names]

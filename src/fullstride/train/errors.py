@@ -4,7 +4,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-DONE, FAILED, BAD_INPUT, DIVERGED, WORKER_DIED, FOLDER_IN_USE = range(6)
+DONE, FAILED, BAD_INPUT, DIVERGED, WORKER_DIED, FOLDER_IN_USE, PEER_LOST = range(7)
 EXIT_CODES = {
     DONE: "done",
     FAILED: "failed",
@@ -12,6 +12,7 @@ EXIT_CODES = {
     DIVERGED: "training diverged: gradients or weights are not finite",
     WORKER_DIED: "a data worker died; the run was saved",
     FOLDER_IN_USE: "another process uses the run folder",
+    PEER_LOST: "another process of the run ended or did not answer; the run was saved where it could be",
     130: "stopped by Ctrl-C (SIGINT); the run was saved, unless it was the second one",
     143: "stopped by SIGTERM; the run was saved",
 }
@@ -29,6 +30,19 @@ class Diverged(RunEnded):
 
 class DataWorkerDied(RunEnded):
     code = WORKER_DIED
+
+
+class ToldElsewhere(RunEnded):
+    """Another process of the run says why; this one ends without a word."""
+
+    code = BAD_INPUT
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+
+class PeerLost(RunEnded):
+    code = PEER_LOST
 
 
 class Interrupted(RunEnded):

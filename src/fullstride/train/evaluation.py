@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ..data.order import seed_all, seed_of
+from ..distributed.world import World
 from ..preparation import prepare, restore
 from ..recipes import config_files
 from ..recipes.config import Config
@@ -18,9 +19,12 @@ from .checkpoints.store import Snapshot, Store
 
 
 def run(
-    model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None, seed: int = 0
-) -> dict[str, float]:
+    model: nn.Module, task: Task, batch: int, between: Callable[[], None] = lambda: None, seed: int = 0,
+    world: World | None = None,
+) -> dict[str, float]:  # fmt: skip
     """Mean scores. `between` is called after every batch; the model's mode is as before, whatever that raises.
+
+    Several processes score batches of their own, and all get the means of all.
 
     What is drawn at random is a function of the seed: one that was broken off comes out the same when it is repeated.
     """
@@ -35,6 +39,9 @@ def run(
                 between()
     finally:
         model.train(was_training)
+    if world is not None and not world.is_alone:
+        names = ("count", *task.metrics)
+        sums = Counter(dict(zip(names, world.sum([sums[name] for name in names]), strict=True)))
     if not sums["count"]:
         raise ValueError("evaluation: expected at least one batch of held-out data, got none")
     count = sums.pop("count")

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from torch.utils._pytree import tree_map
 
 from ..data import any_loader
 from ..data.any_loader import AnyLoader
+from ..data.loader import Batches
+from ..distributed.world import World, joined
 from ..optim import Lookahead, torch_optimizers
 from ..preparation import restore
 from ..recipes.config import Config, Evaluation, Optimizer, Schedule
@@ -90,23 +93,27 @@ def fit(
         if wish and valid_loader is None:
             raise ValueError(f"{name}: expected valid_loader= with it, which tells the best weights, got none")
     if isinstance(optimizer, torch.optim.Optimizer):
+        if config.distributed.shard_optimizer:
+            raise ValueError(
+                "distributed.shard_optimizer: expected fields of an optimizer with it, which fit() makes, got"
+                f' {type(optimizer).__name__}; pass optimizer={{"name": "adamw", "lr": ...}}'
+            )
         torch_optimizers.check(optimizer)
         task.optimizer = optimizer
-    result = _train(_trainer(config, task, run, resume, hooks), model, quiet)
-    if load_best:
-        best = Store(result.run / "checkpoints").best()
-        if best is not None:
-            model.load_state_dict(best.tensors["model"])
-    if report:
+    with joined(config.distributed.backend, config.distributed.timeout) as world:
+        result = _train(_trainer(world, config, task, run, resume, hooks), model, quiet)
+        if load_best:
+            _load_best(world, model, result.run)
+    if report and world.is_first:
         with _said_if(not quiet):
             _report(result.run)
     return result
 
 
 def _trainer(
-    config: Config, task: "_LoaderTask", run: str | Path | None, resume: bool, hooks: Sequence[Hook]
+    world: World, config: Config, task: "_LoaderTask", run: str | Path | None, resume: bool, hooks: Sequence[Hook]
 ) -> Trainer:
-    there = run is not None and (Path(run) / "config.yaml").exists()
+    there = world.from_first(run is not None and (Path(run) / "config.yaml").exists())
     if resume and run is None:
         raise ValueError("resume: expected a run folder to go on with, got none; give run=")
     if there and not resume:
@@ -118,6 +125,16 @@ def _trainer(
     for line in _differences(trainer.config, config):
         logger.warning("%s", line)
     return trainer
+
+
+def _load_best(world: World, model: nn.Module, run: Path) -> None:
+    """The first process has the run."""
+    best = Store(run / "checkpoints").best() if world.is_first else None
+    if not world.from_first(best is not None):
+        return
+    if best is not None:
+        model.load_state_dict(best.tensors["model"])
+    world.tensors_from_first(x for x in model.state_dict().values() if isinstance(x, Tensor))
 
 
 def _train(trainer: Trainer, model: nn.Module, quiet: bool) -> Result:
@@ -204,6 +221,8 @@ def _report(run: Path) -> None:
 class _LoaderTask(Task):
     """A model and loaders that are there already."""
 
+    can_cut = False
+    uses_all_parameters = False  # nobody knows
     optimizer: torch.optim.Optimizer | None = None
 
     def __init__(
@@ -240,15 +259,17 @@ class _LoaderTask(Task):
         count = any_loader.length(self.source)
         return None if count is None else Fraction(count)
 
-    def train_batches(self, config: Config, position: int, saved: dict[str, Any] | None) -> AnyLoader:
-        loader = AnyLoader(self.source, config.seed, position, saved)
+    def train_batches(self, config: Config, position: int, saved: dict[str, Any] | None) -> Batches:
+        if self.share.world > 1:
+            any_loader.check_shared(self.source)
+        loader = AnyLoader(self.source, config.seed, position * self.share.world, saved)
         logger.info("%s", loader.choice)
-        return loader
+        return loader if self.share.world == 1 else any_loader.InTurn(loader, self.share)
 
     def valid_batches(self, batch: int) -> Iterable[Any]:
         assert self._valid is not None
         any_loader.seed_generators(self._valid, torch.initial_seed())  # which evaluation.py has just set
-        return self._valid
+        return itertools.islice(self._valid, self.share.rank, None, self.share.world)
 
     def build_model(self) -> nn.Module:
         return self._model

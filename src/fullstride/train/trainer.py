@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..data.loader import DataEnded
-from ..data.order import seed_of
-from ..preparation import prepare
+from ..preparation import explain, prepare, restore
 from ..recipes import config_files, strict
 from ..recipes.config import Config
 from ..recipes.task import Task
-from ..run_folder.folder import RunFolder
 from . import assembly, environment, evaluation, state
 from .checkpoints.saver import Saver
 from .checkpoints.store import Kind, NonFiniteWeights, Snapshot, Store
@@ -27,6 +25,7 @@ from .hooks import Hook
 from .progress.recorder import Recorder
 from .progress.terminal import set_up_logging
 from .signals import Signals
+from .together import Together, config_of
 
 logger = logging.getLogger(__name__)
 
@@ -64,13 +63,15 @@ class Trainer:
         self.quiet = False  # warnings alone on the console
         self._run, self._task = None if run is None else Path(run), task
         self._resumes = False
+        self._outer: dict[str, Tensor] = {}  # what islands share between their meetings
+        self._wish_to_stop = ""
 
     @classmethod
     def resume(
         cls, run: str | Path, hooks: Sequence[Hook] = (), base: Config | None = None, task: Task | None = None
     ) -> "Trainer":
         """The config is the run's own. `base` is what its recipe returns, for a recipe that is not in the package."""
-        text = RunFolder.read(Path(run)).config_yaml
+        text = config_of(Path(run))
         trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks, task)
         trainer._resumes = True
         for name in config_files.missing(trainer.config, text):
@@ -79,13 +80,18 @@ class Trainer:
         return trainer
 
     def stop(self, why: str) -> None:
-        """Ends the run after the step under way, with a checkpoint. For hooks."""
-        self.state.stopped = why
+        """Ends the run after the step under way, with a checkpoint; of several processes, all after the next one. For
+        hooks."""
+        self._wish_to_stop = why
+        if self.together.is_alone:
+            self.state.stopped = why
 
     # ---- the run -----------------------------------------------------------------------------------------------------
 
     def fit(self) -> Result:
         with contextlib.ExitStack() as stack:
+            self.together = Together(stack, self.config, self._resumes)
+            stack.enter_context(self.together.losses_named())
             self._open(stack)
             if self._resumes:
                 self._restore()
@@ -94,16 +100,8 @@ class Trainer:
                 self._resolve()
             self._start(stack)
             try:
-                while True:
-                    self._evaluate_if_due()
-                    self._write_last_row_if_due()
-                    self._save_if_due()
-                    if not self._is_over():
-                        self._train_step()
-                    elif self._saved == self._place():  # else a hook stopped the run while it was being saved
-                        break
-                with self._refusal_as_divergence():
-                    self.saver.wait()
+                with self.together.losses_named():
+                    self._train()
             except BaseException as error:  # sys.exit() in a hook, too
                 self._save_what_is_left(error)
                 self.recorder.broke_off(self.state, error)
@@ -112,17 +110,39 @@ class Trainer:
                 self._call_hooks("on_end")
             return self._result()
 
+    def _train(self) -> None:
+        while True:
+            if not self.together.is_alone:
+                self._mind_signals()
+            self._evaluate_if_due()
+            self._write_last_row_if_due()
+            self._save_if_due()
+            if not self._is_over():
+                self._train_step()
+            elif self._saved == self._place():  # else a hook stopped the run while it was being saved
+                break
+        with self._refusal_as_divergence():
+            self.saver.wait()
+
     def _train_step(self) -> None:
         """One optimizer step; a run that was interrupted in its middle goes on in its middle."""
         self.schedule.set(self.optimizer, self.state.step)
-        while self.state.micro < self.config.accumulate:
+        if self.length.is_due(self.config.checkpoints.every, self.state.step + 1):
+            self.replicas.before_saved_step()
+        while self.state.micro < self.share.micros:
             self._mind_signals()
             try:
                 self._train_micro_batch()
             except DataEnded:
                 return self._end_with_data()
-        step_loss = sum(self.state.micro_losses) / self.config.accumulate
+        step_loss = sum(self.state.micro_losses) / self.share.micros
         now = self.state.step + 1
+        meets = self.replicas.meets(now, self._is_looked_at(now))
+        island = None if meets else self.replicas.island
+        step_loss, self.state.micro_samples, why = self.together.agree(
+            self.signals, step_loss, self.state.micro_samples, self._wish_to_stop, island
+        )
+        self.state.stopped = self.state.stopped or why
         logs = self.length.is_due(self.config.logging.every, now) or now == self.length.steps
         norms = self.recorder.layer_norms(self.optimizer) if logs else {}
         with self._whole_or_unsound():  # else: weights of two steps, or a step without its row
@@ -133,27 +153,30 @@ class Trainer:
                 skipped = self.optimizer.skipped_steps
                 self.optimizer.step()
                 self.optimizer.zero_grad()
+                was_skipped = self.optimizer.skipped_steps > skipped
+                self.replicas.after_step(now, self._is_looked_at(now), was_skipped)
             self.state.step += 1
             self.state.samples += self.state.micro_samples
             self.state.begin_step()
             self.state.step_losses.append(step_loss)
-            self._mind_nonfinite(self.optimizer.skipped_steps > skipped, step_loss)
+            self._mind_nonfinite(was_skipped, step_loss)
             if logs:
-                self.recorder.trained(self.state, self.optimizer, norms)
+                self.recorder.trained(self.state, self.optimizer, norms, meets)
         self.recorder.step(self.state.step, self.optimizer)
         self._call_hooks("on_step", step_loss)
 
     def _train_micro_batch(self) -> None:
         began = time.perf_counter()
-        torch.default_generator.manual_seed(seed_of(self.config.seed, self.loader.position))  # of dropout
+        torch.default_generator.manual_seed(self.share.seed(self.config.seed, self.loader.position))  # of dropout
         with self.clock("data"), worker_deaths():
             batch = self.loader.next()
         loaded = time.perf_counter()
         self._is_half = True
-        with self.clock("forward"), self.recorder.memory.forward(self.state.step, self.state.micro):
-            loss = self.task.loss(self.model, batch)
-        with self.clock("backward"), self.recorder.memory.backward(loss):
-            (loss / self.config.accumulate if self.config.accumulate > 1 else loss).backward()
+        with self.replicas.micro_batch(is_last=self.state.micro + 1 == self.share.micros):
+            with self.clock("forward"), self.recorder.memory.forward(self.state.step, self.state.micro):
+                loss = self.task.loss(self.replicas.model, batch)
+            with self.clock("backward"), self.recorder.memory.backward(loss):
+                (loss / self.replicas.divisor if self.replicas.divisor > 1 else loss).backward()
         self.state.micro_losses.append(loss.item())
         self.state.micro_samples += self.task.num_samples(batch, self.config)
         self.state.micro += 1
@@ -164,8 +187,16 @@ class Trainer:
         """A step of which there is only a part is not taken."""
         self.optimizer.zero_grad()
         self.state.begin_step()
-        self.stop("the data ended")
+        self.state.stopped = "the data ended"
+        self.replicas.after_step(self.state.step, shows=True)
         logger.info("stopping: the data ended at step %d of %d", self.state.step, self.length.steps)
+
+    def _is_looked_at(self, step: int) -> bool:
+        """Whether weights are evaluated or saved after so many steps."""
+        often = (self.config.evaluation.every, self.config.checkpoints.every)
+        is_last = step >= self.length.steps or bool(self.state.stopped) or self.together.stop is not None
+        is_last = is_last or self.together.save
+        return is_last or any(self.length.is_due(every, step) for every in often)
 
     def _is_over(self) -> bool:
         return self.state.step >= self.length.steps or bool(self.state.stopped)
@@ -183,37 +214,51 @@ class Trainer:
         for section in ("evaluation", "checkpoints", "logging"):
             self.length.check(f"{section}.every", getattr(self.config, section).every)
         self.schedule = assembly.build_schedule(self.config, self.length)
-        if self._resumes:
-            assert self._run is not None
-            self.folder = RunFolder.open(self._run)
-        else:
-            self.folder = RunFolder.create(self._run, config_files.to_yaml(self.config), self.config.recipe)
+        self.together.take_part(self.task)
+        self.share = self.together.share
+        self.folder = self.together.folder(stack, self._run, self._resumes)
         stack.callback(self.folder.close)
         if not self._resumes:
             self.task.write_files(self.folder.path)
-        stack.callback(set_up_logging(self.folder.log, self.quiet))
+        quiet = self.quiet or not self.together.writes
+        stack.callback(set_up_logging(self.folder.log, quiet))
         assembly.mind_warmup(self.config, self.length)
+        if not self.together.is_alone:
+            assembly.mind_islands(self.config, self.length)
         self.signals = stack.enter_context(Signals())
-        self.recorder = Recorder(self.folder, self.config, self.task, self.length, began, self.quiet)
+        self.recorder = Recorder(self.folder, self.config, self.task, self.length, began, quiet, self.together.world)
         self.clock = self.recorder.clock
         self.store = Store(self.folder.checkpoints, self.config.checkpoints.keep)
         self.saver = Saver(self.store, self.config.checkpoints.background)
         stack.callback(self.saver.close)
 
-    def _build(self, precision: str, load_weights: Callable[[nn.Module], None] = lambda model: None) -> None:
-        """Data, model and optimizer, as every process of this run makes them; the first one may load weights."""
+    def _build(
+        self, precision: str, load_weights: Callable[[nn.Module], None] = lambda model: None, is_again: bool = False
+    ) -> None:
+        """Data, model and optimizer, as every process of this run makes them; the first one may load weights. is_again:
+        others may not be here."""
         config = self.config
         self.state, self._saved, self._is_half = state.State(), None, False  # fit() may be called again
+        self._wish_to_stop = ""
         torch.manual_seed(config.seed)
         model = self.task.build_model()
         load_weights(model)
-        optimizer = self.task.build_optimizer(model) or assembly.build_optimizer(config, model)
+        world = self.together.world
+        optimizer: Any = self.task.build_optimizer(model) or assembly.build_optimizer(config, model, world)
         self.flops = self.task.flops(model)
-        self.model, self.optimizer = prepare(
-            model, optimizer, precision=precision, activations=config.activations, clip=config.clip,
-            skip_nonfinite=True, threads=config.threads,
-            overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config, precision),
-        )  # fmt: skip
+        # What it measures of the machine is kept for the others.
+        with contextlib.nullcontext() if is_again else world.first_goes_first():
+            self.model, stepped = prepare(
+                model, getattr(optimizer, "optim", optimizer), precision=precision, activations=config.activations,
+                clip=config.clip, skip_nonfinite=True, threads=config.threads,
+                overlap_weight_grads=config.overlap_weight_grads, loss_scaler=assembly.build_scaler(config, precision),
+            )  # fmt: skip
+        own = explain(self.model).precision
+        agreed = self.together.precision(own) if precision == "auto" else own
+        if agreed != own:
+            restore(self.model)
+            return self._build(agreed, load_weights, is_again=True)
+        self.optimizer = optimizer if hasattr(optimizer, "optim") else stepped
         self.model.train()
         self.freezer = assembly.build_freezer(config, self.model)
         self.environment = environment.describe(self.task, self.model)
@@ -226,7 +271,8 @@ class Trainer:
 
     def _restore(self) -> None:
         """The newest checkpoint that is whole; a run that was killed before its first one starts again."""
-        wish, snapshot = self.config.precision, self.store.newest()
+        newest = self.store.newest() if self.together.writes else None
+        wish, snapshot = self.config.precision, self.together.newest(newest)
         if snapshot is None:
             logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
             self._build(wish, self.task.load_weights)
@@ -235,10 +281,16 @@ class Trainer:
         self._build(saved["precision"] if wish == "auto" else wish)  # auto is measured: it may mean another one today
         environment.use_products(saved["products"])
         self.environment = environment.describe(self.task, self.model)
+        if "gradients" in saved and not self.together.is_alone:
+            self.environment["gradients"] = saved["gradients"]
         for line in environment.differences(saved, self.environment):
             logger.warning("not bit for bit the run as it was: %s", line)
         precision = self.environment["precision"]
         self.state = state.restore(snapshot, precision, self.model, self.optimizer, self.freezer)
+        if not self.together.is_alone:  # gradients of a step under way are of another process's micro-batches
+            self.state.begin_step()
+            self.optimizer.zero_grad()
+        self._outer = snapshot.tensors.get("outer", {})
         if not self.state.samples and self.state.step:  # of a version that did not count them
             position = self.state.step * self.config.accumulate + self.state.micro
             self.state.samples = position * self.config.micro_batch
@@ -247,11 +299,14 @@ class Trainer:
     def _start(self, stack: contextlib.ExitStack) -> None:
         config = self.config
         self._is_sound = True
-        position = self.state.step * config.accumulate + self.state.micro
+        self.replicas = self.together.replicas(self.task, self.model, self.optimizer, self.environment)
+        if self.replicas.local is not None:
+            self.replicas.local.load(self._outer)
+        position = self.state.step * self.share.micros + self.state.micro
         with worker_deaths():
             self.loader = self.task.train_batches(config, position, self.state.data)
         stack.callback(self.loader.close)
-        self.recorder.start(stack, self.state, self.model, self.flops, self.environment, self.freezer)
+        self.recorder.start(stack, self.state, self.model, self.flops, self.environment, self.freezer, self.replicas)
         self._call_hooks("on_start")
         self.clock.take()
 
@@ -265,9 +320,11 @@ class Trainer:
         began = time.perf_counter()
         with self.clock("evaluate"):
             seed = evaluation.seed_at(self.config.seed, step)
-            row = evaluation.run(self.model, self.task, wish.batch, self._mind_signals, seed)
+            between = self._mind_signals if self.together.is_alone else _nothing  # all stop at the same place
+            row = evaluation.run(self.model, self.task, wish.batch, between, seed, self.together.world)
+            shows = self.together.writes or not self.task.shows_alone
             finite = all(math.isfinite(row[name]) for name in self.task.metrics)  # else there is nothing to show
-            shown = self.task.show(self.model, self.folder.path, step, self._mind_signals) if finite else []
+            shown = self.task.show(self.model, self.folder.path, step, between) if finite and shows else []
         row |= {"step": step, "seconds": time.perf_counter() - began}
         with self._whole_or_unsound():
             self.state.evaluated = step
@@ -286,6 +343,7 @@ class Trainer:
         row["best"] = math.isfinite(row[name]) and (best is None or sign * row[name] < sign * best[name])
         if row["best"]:
             self.state.best, self.state.since_best = dict(row), 0
+            self.replicas.before_weights()
             self._submit(state.take_weights(self.state, self.model), "best")
         else:
             self.state.since_best += 1
@@ -307,7 +365,10 @@ class Trainer:
         if self._saved == self._place():
             return
         self.state.data = self.loader.state()
+        self.replicas.before_weights()
         snapshot = state.take(self.state, self.environment, self.model, self.optimizer, self.freezer)
+        if self.replicas.local is not None:
+            snapshot.tensors["outer"] = self.replicas.local.tensors()
         self._submit(snapshot, "step", at_once)
         self._saved = self._place()
         self._call_hooks("on_checkpoint", self.folder.checkpoints)
@@ -316,6 +377,8 @@ class Trainer:
         return self.state.step, self.state.micro, self.state.evaluated, self._is_over()
 
     def _submit(self, snapshot: Snapshot, kind: Kind, at_once: bool = False) -> None:
+        if not self.together.writes:
+            return
         with self.clock("checkpoint"), self._refusal_as_divergence():
             if at_once:
                 self.saver.wait()
@@ -332,16 +395,16 @@ class Trainer:
 
     def _mind_signals(self) -> None:
         """Between two micro-batches, and between two batches of an evaluation."""
-        if self.signals.save:
-            self.signals.save = False
+        stop, save = self.together.poll(self.signals)
+        if save:
             logger.info("SIGUSR1: saving")
             self._save()
-        if self.signals.stop is not None:
-            raise Interrupted(self.signals.stop)
+        if stop is not None:
+            raise Interrupted(stop)
 
     def _save_what_is_left(self, error: BaseException) -> None:
         """Before the run ends by an error: where its state is sound, it is saved."""
-        if not self._is_sound or isinstance(error, Diverged):
+        if not self._is_sound or isinstance(error, Diverged) or not self._can_save(error):
             return
         if self._is_half:  # the step begins again
             self.state.begin_step()
@@ -358,6 +421,13 @@ class Trainer:
         if self._saved == self._place():
             way = self.config.way_to_resume(self.folder.path)
             logger.info("saved at step %d; go on with: %s", self.state.step, way)
+
+    def _can_save(self, error: BaseException) -> bool:
+        """Of several processes the first one can by itself, unless others have what is needed and may be gone."""
+        if self.together.is_alone or isinstance(error, Interrupted):
+            return True
+        needs_others = self.config.distributed.shard_optimizer or self.replicas.local is not None
+        return self.together.writes and not needs_others
 
     @contextlib.contextmanager
     def _whole_or_unsound(self) -> Iterator[None]:
@@ -398,3 +468,7 @@ class Trainer:
     def _call_hooks(self, name: str, *arguments: Any) -> None:
         for hook in self.hooks:
             getattr(hook, name)(self, *arguments)
+
+
+def _nothing() -> None:
+    """Between two batches of an evaluation."""

@@ -17,6 +17,7 @@ from ...data.loader import Batches
 from ...data.order import permutation, seed_of
 from ...data.pictures.pairs import Wrong
 from ...data.pictures.source import Source
+from ...data.sharing import SharedOrder
 from ...models import clip
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class MinedBatches:
 
     def __init__(self, batches: Batches, task: "ClipTask") -> None:
         self._batches, self._task = batches, task
-        self._order = task.order(task.config)
+        self._order, self._share = SharedOrder(task.order(task.config), task.share), task.share
         self.position = batches.position
 
     def next(self) -> tuple[Tensor, ...]:
@@ -79,6 +80,8 @@ class MinedBatches:
         tokens, images = self._batches.next()
         self.position = self._batches.position
         indices, epochs = self._order.micro_batch(number)
+        own = self._share.cut(len(indices))
+        indices, epochs = indices[own], epochs[own]
         draws = _random.uniform(task.config.seed, _STREAM, 1, epochs, indices)[:, 0]
         shares = task.config.negatives.mined * (task.train_data.wrong or Wrong()).rise(epochs)
         chosen = indices[draws < shares].tolist()

@@ -22,6 +22,7 @@ from ..task import Stock, Task
 from . import MADE_OF_TEXT, mining, retrieval
 
 if TYPE_CHECKING:
+    from ...distributed.peers import Peers
     from ...report.section import Section
     from ..config import Config
     from . import ClipConfig
@@ -36,6 +37,7 @@ class ClipTask(Task):
     unit = "pairs"
     metrics = ("loss", "recall_1", "image_recall_1", "hard_accuracy")
     higher_is_better = frozenset({"recall_1", "image_recall_1", "hard_accuracy"})
+    shows_alone = False
     micro_batch_matters = "the captions of a micro-batch are each other's wrong ones"
 
     def __init__(self, config: "ClipConfig") -> None:
@@ -115,7 +117,7 @@ class ClipTask(Task):
         """
         data = self.valid_data
         size = min(batch, len(data))
-        for start in range(0, len(data), size):
+        for start in range(self.share.rank * size, len(data), self.share.world * size):
             first = min(start, len(data) - size)
             indices = np.arange(first, first + size, dtype=np.int64)
             texts = data.texts(indices, np.zeros_like(indices))
@@ -167,6 +169,12 @@ class ClipTask(Task):
 
     def write_files(self, folder: Path) -> None:
         self.captions.save(folder)
+
+    def join(self, model: nn.Module, peers: "Peers") -> None:
+        """The loss is that of the pictures and captions of all, which are each other's wrong ones."""
+        super().join(model, peers)
+        assert isinstance(model.loss, nn.Module)
+        model.loss.register_forward_pre_hook(peers.gather_pairs)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         return clip.loss(model, batch)

@@ -82,7 +82,11 @@ class FastSpeech2Task(Task):
         return Stock("fastspeech2", {**sizes, **self.config.model.shape()})
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-        return fastspeech2.loss(model, batch)
+        """Each frame of the whole micro-batch counts alike, in whatever part of it."""
+        if self.peers is None:
+            return fastspeech2.loss(model, batch)
+        counts = self.peers.sum(fastspeech2.counts_of(batch)) / self.share.parts
+        return fastspeech2.loss(model, batch, counts)
 
     def score(self, model: nn.Module, batch: tuple[Tensor, ...]) -> dict[str, float]:
         """With the true durations, pitch and energy; sums over sentences.

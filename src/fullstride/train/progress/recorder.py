@@ -10,6 +10,9 @@ from torch import nn
 
 from ... import info
 from ...backends import choosing
+from ...data.sharing import Share
+from ...distributed.replicas import Replicas
+from ...distributed.world import World
 from ...machine import energy, memory
 from ...machine.core_use import CoreUse
 from ...optim import DynamicFreezer
@@ -27,6 +30,7 @@ from .clock import Clock
 from .frozen_layers import FrozenLayers
 from .layer_gradients import LayerNorms, Norms
 from .memory_use import MemoryUse
+from .ranks import Ranks
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +39,24 @@ class Recorder:
     """Of one process, which began with the run at `began`, by perf_counter(). quiet: no bar."""
 
     def __init__(
-        self, folder: RunFolder, config: Config, task: Task, length: Length, began: float, quiet: bool = False
-    ) -> None:
+        self, folder: RunFolder, config: Config, task: Task, length: Length, began: float, quiet: bool = False,
+        world: World | None = None,
+    ) -> None:  # fmt: skip
         self._began = began
         self._folder, self._config, self._task, self._quiet = folder, config, task, quiet
-        self._length = length
+        self._length, self._world = length, world or World()
         self.clock = Clock("data", "forward", "backward", "optimizer", "evaluate", "checkpoint", "metrics")
         self._energy = energy.Meter()
 
     def start(
         self, stack: contextlib.ExitStack, state: State, model: nn.Module, flops: float | None,
-        environment: dict[str, Any], freezer: DynamicFreezer | None = None,
+        environment: dict[str, Any], freezer: DynamicFreezer | None = None, replicas: Replicas | None = None,
     ) -> None:  # fmt: skip
         """The model is prepared, the state restored; flops: of a sample, if known. The stack closes what is opened."""
         precision = environment["precision"]
-        self._peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
+        peak = choosing.choose(precision).peak(precision)  # measured by prepare(), and cached
+        self._peak = self._world.sum([peak])[0]
+        self._ranks = Ranks(self._world, replicas) if replicas is not None and not self._world.is_alone else None
         self._flops, self._model = flops, model
         self._frozen = FrozenLayers(freezer)
         self._layers = LayerNorms(model) if self._config.logging.grad_norms else None
@@ -62,7 +69,8 @@ class Recorder:
         stack.callback(self.metrics.close)
         layers = {} if self._layers is None else {"layers": self._layers.sizes}
         self.metrics.write("event", {"step": state.step, "event": "start", "environment": environment, **layers})
-        self.memory = MemoryUse(model, state.step, self._length.steps, self._config.accumulate)
+        micros = Share(self._world.size, self._world.rank, self._config.accumulate).micros
+        self.memory = MemoryUse(model, state.step, self._length.steps, micros)
         self._progress = Progress(self._length.steps, state.step, self._task.unit, self._quiet)
         stack.callback(self._progress.close)
         self._announce(state, size)
@@ -92,8 +100,8 @@ class Recorder:
         with self.clock("metrics"):
             return {} if self._layers is None else self._layers.row(optimizer)
 
-    def trained(self, state: State, optimizer: Any, norms: dict[str, Norms]) -> None:
-        """The row of the steps since the last one."""
+    def trained(self, state: State, optimizer: Any, norms: dict[str, Norms], meets: bool = True) -> None:
+        """The row of the steps since the last one. meets: all processes are at this step, to tell what they did."""
         row = {
             "step": state.step,
             "epoch": self._length.epochs(state.step),
@@ -105,6 +113,7 @@ class Recorder:
             "seconds": self.seconds,
             **self._speed(state),
             "resident_mb": _megabytes(memory.resident_bytes()),
+            **({} if self._ranks is None or not meets else {"ranks": self._ranks.row()}),
             **self._use(),
             "joules": self._energy.read(),
             **self._task.watch(self._model),
@@ -173,6 +182,8 @@ class Recorder:
             to_do = f"done at step {state.step}"
         what = f"{config.recipe}: {size:,} parameters, {to_do}"
         logger.info("%s; everything goes to %s", what, self._folder.path)
+        if self._ranks is not None:
+            logger.info("%s", self._ranks.how)
         described = self._task.describe()
         if described is not None:
             logger.info("%s", described)
@@ -186,6 +197,7 @@ class Recorder:
             "energy": self._energy.label,
             "parameters": size,
             "steps": self._length.steps,
+            **({} if self._ranks is None else {"hosts": self._world.hosts, "processes": self._ranks.how}),
         }
         self._folder.write("machine.json", json.dumps(facts, indent=2) + "\n")
 

@@ -1,0 +1,15 @@
+"""One run in several processes, on one machine or many, on torch.distributed.
+
+    world.py           who is there; small sums and messages among all
+    rendezvous.py      how they find each other, and what listens where
+    agreement.py       what all must have in common before the first step
+    replicas.py        a model that stays the same in all: what the trainer calls
+    gradients.py       averages of gradients, by DistributedDataParallel, in fp32 or bf16
+    wire.py            which of the two is faster between these processes
+    local_updates.py   steps of one's own, then an average of weights: for slow networks
+    sharding.py        states of the optimizer, each in one process
+    batch_norm.py      statistics over the parts of a micro-batch
+    peers.py           those with the other parts of a micro-batch
+    launching.py       processes on this machine, by torch's elastic agent
+    step_time.py       what more machines would give: a model of a step's time
+"""

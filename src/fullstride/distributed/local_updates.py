@@ -1,0 +1,107 @@
+"""Steps that each island of processes takes by itself, then one step of all with the mean of how far they came.
+
+    inner   H steps of the run's own optimizer, on an island's share of the data; nothing is sent between islands
+    outer   delta = mean over islands of (weights before - weights now); velocity = momentum velocity + delta;
+            weights = weights before - lr (delta + momentum velocity)
+
+One message of the size of the model in H steps, instead of H. Douillard et al., DiLoCo, https://arxiv.org/abs/2311.08105;
+lr 0.7 and momentum 0.9 are theirs. The outer step is torch's SGD with Nesterov momentum, in fp32, on exact weights.
+States of the inner optimizer stay each island's own.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .world import World
+
+_CHUNK = 8 << 20  # numbers that are summed at once
+
+
+class LocalUpdates:
+    """sent: bytes that this process sent. waited: seconds in outer steps."""
+
+    def __init__(self, model: nn.Module, group: dist.ProcessGroup, every: int, lr: float, momentum: float) -> None:
+        self.every, self.group = every, group
+        self.sent, self.waited = 0, 0.0
+        self._model = model
+        self._names = [name for name, _ in model.named_parameters()]
+        weights = model.state_dict()
+        self._outer = [weights[name].detach().float().clone() for name in self._names]
+        self._sgd = torch.optim.SGD(self._outer, lr=lr, momentum=momentum, nesterov=momentum > 0)
+
+    def is_due(self, step: int) -> bool:
+        return step % self.every == 0
+
+    @torch.no_grad()
+    def average(self) -> None:
+        """The outer step. All processes must call it."""
+        began = time.perf_counter()
+        state = self._model.state_dict()
+        for outer, name in zip(self._outer, self._names, strict=True):
+            outer.grad = outer - state[name]
+        self._sum([outer.grad for outer in self._outer if outer.grad is not None])
+        self._sgd.step()
+        self._sgd.zero_grad()
+        self.put_into_model()
+        self.waited += time.perf_counter() - began
+
+    def put_into_model(self) -> None:
+        state = self._model.state_dict()
+        state.update(zip(self._names, self._outer, strict=True))
+        self._model.load_state_dict(state)
+
+    def _sum(self, tensors: Sequence[Tensor]) -> None:
+        """The mean over islands, several tensors in a message."""
+        n = self.group.size()
+        for batch in _batches(tensors):
+            flat = torch.cat([tensor.flatten() for tensor in batch])
+            dist.all_reduce(flat, group=self.group)
+            self.sent += 2 * (n - 1) * flat.numel() * flat.element_size() // n
+            flat /= n
+            for tensor, part in zip(batch, flat.split([t.numel() for t in batch]), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+    # ---- saving ------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The velocity; the weights are the model's, which is saved after an average only."""
+        velocity = (self._sgd.state[outer].get("momentum_buffer") for outer in self._outer)
+        return {name: x for name, x in zip(self._names, velocity, strict=True) if x is not None}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Of a run that goes on; the model has its weights already."""
+        state = self._model.state_dict()
+        for outer, name in zip(self._outer, self._names, strict=True):
+            outer.copy_(state[name])
+            if name in tensors:
+                self._sgd.state[outer]["momentum_buffer"] = tensors[name].clone()
+
+
+def _batches(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    found: list[list[Tensor]] = []
+    size = _CHUNK
+    for tensor in tensors:
+        if size + tensor.numel() > _CHUNK:
+            found.append([])
+            size = 0
+        found[-1].append(tensor)
+        size += tensor.numel()
+    return found
+
+
+def islands(world: World, count: int) -> tuple[Any, Any]:
+    """(group of this process's island, group of those with its place in other islands). All processes must call it."""
+    size = world.size // count
+    inner, outer = (
+        [dist.new_group(list(ranks), timeout=world.timeout) for ranks in groups]
+        for groups in (
+            [range(first, first + size) for first in range(0, world.size, size)],
+            [range(place, world.size, size) for place in range(size)],
+        )
+    )
+    return inner[world.rank // size], outer[world.rank % size]

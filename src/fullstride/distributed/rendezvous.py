@@ -1,0 +1,152 @@
+"""How the processes of a run find each other, and what listens where.
+
+Under torchrun the processes talk to its store. Started by other means, with RANK, WORLD_SIZE, MASTER_ADDR and
+MASTER_PORT set, the first one has the store, which then listens at MASTER_ADDR alone. Processes that
+`fullstride train --nproc` started on one machine meet in a file. In all cases gloo listens only on the interface that
+leads to MASTER_ADDR, unless GLOO_SOCKET_IFNAME names another. (torchrun's own store listens on all interfaces.)
+"""
+
+import contextlib
+import datetime
+import importlib.util
+import os
+import socket
+import struct
+from collections.abc import Mapping
+
+import torch.distributed as dist
+
+STORE_FILE = "FULLSTRIDE_STORE"
+"""Names the file in which the processes of one machine meet."""
+_NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_SIOCGIFADDR = 0x8915  # Linux: the address of an interface
+_BINDINGS = {"mpi": "a torch that was built with MPI", "ccl": "oneccl_bindings_for_pytorch"}
+
+
+def is_one_of_several(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher started this process as one of several. ValueError if what it says makes no sense."""
+    size, rank = environment.get("WORLD_SIZE"), environment.get("RANK")
+    if rank is None:
+        return False
+    if size is None:
+        raise ValueError(f"WORLD_SIZE: expected it to be set beside RANK {rank}; torchrun sets both")
+    if not size.isdecimal() or int(size) < 1:
+        raise ValueError(f"WORLD_SIZE: expected the number of processes, got {size!r}")
+    if not rank.isdecimal() or int(rank) >= int(size):
+        raise ValueError(f"RANK: expected a number from 0 to {int(size) - 1}, below WORLD_SIZE {size}; got {rank!r}")
+    if int(size) == 1:
+        return False
+    missing = [name for name in _NAMES if not environment.get(name)]
+    if missing and STORE_FILE not in environment:
+        raise ValueError(f"{missing[0]}: expected it to be set beside RANK and WORLD_SIZE; torchrun sets all of them")
+    port = environment.get("MASTER_PORT", "")
+    if STORE_FILE not in environment and not (port.isdecimal() and int(port) < 1 << 16):
+        raise ValueError(f"MASTER_PORT: expected a number below 65536, got {port!r}")
+    return True
+
+
+def join(backend: str, timeout: float) -> None:
+    """Makes the process group of all. ValueError in words for what people get wrong."""
+    check_backend(backend)
+    limit = datetime.timedelta(seconds=timeout)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    choose_interface()
+    try:
+        if STORE_FILE in os.environ:
+            dist.init_process_group(backend, store=_file_store(size), rank=rank, world_size=size, timeout=limit)
+        elif os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            dist.init_process_group(backend, store=_agent_store(size, limit), rank=rank, world_size=size,
+                                    timeout=limit)  # fmt: skip
+        else:
+            dist.init_process_group(backend, store=_tcp_store(rank, size, limit), rank=rank, world_size=size,
+                                    timeout=limit)  # fmt: skip
+    except (RuntimeError, OSError) as error:
+        raise ValueError(_in_words(error, size, timeout)) from None
+
+
+def check_backend(backend: str) -> None:
+    if backend == "ccl" and importlib.util.find_spec("oneccl_bindings_for_pytorch"):
+        importlib.import_module("oneccl_bindings_for_pytorch")  # which makes it known to torch
+    known = {"gloo": dist.is_gloo_available(), "mpi": dist.is_mpi_available(), "ccl": hasattr(dist.Backend, "CCL")}
+    if not known[backend]:
+        raise ValueError(f"distributed.backend: expected one that is here, got {backend}, which needs"
+                         f" {_BINDINGS.get(backend, 'another torch')}; gloo is in every torch")  # fmt: skip
+
+
+def choose_interface() -> None:
+    """GLOO_SOCKET_IFNAME is that on the way to MASTER_ADDR. Left to itself gloo takes the one of the host's name."""
+    address = os.environ.get("MASTER_ADDR")
+    if STORE_FILE in os.environ:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if _address_of("lo") else "lo0")
+    elif address and "GLOO_SOCKET_IFNAME" not in os.environ:
+        name = interface_to(address)
+        if name is not None:
+            os.environ["GLOO_SOCKET_IFNAME"] = name
+
+
+def interface_to(host: str) -> str | None:
+    """The name of the interface from which packets to a host leave; None where this cannot be found out."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))  # sends nothing
+        own = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            if _address_of(name) == own:
+                return name
+    return None
+
+
+def _address_of(interface: str) -> str | None:
+    try:
+        import fcntl
+
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            request = struct.pack("256s", interface.encode()[:15])
+            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
+    except (ImportError, OSError):
+        return None
+
+
+def _file_store(size: int) -> dist.Store:
+    """A file for each start: that of the last one holds addresses of processes that are gone."""
+    return dist.FileStore(f"{os.environ[STORE_FILE]}-{_attempt()}", size)
+
+
+def _agent_store(size: int, limit: datetime.timedelta) -> dist.Store:
+    """torchrun's, with names of its own for each start: env:// of torch 2.13 takes those of the last one again, and all
+    wait for processes that are gone (see pytorch issue 135712)."""
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(host, port, size, is_master=False, timeout=limit)
+    return dist.PrefixStore(f"attempt-{_attempt()}", store)
+
+
+def _attempt() -> str:
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def _tcp_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if rank:
+        return dist.TCPStore(host, port, size, is_master=False, timeout=limit)
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(size)
+    return dist.TCPStore(
+        host, port, size, is_master=True, timeout=limit, wait_for_workers=True, master_listen_fd=listener.detach()
+    )
+
+
+def _in_words(error: Exception, size: int, timeout: float) -> str:
+    place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+    text = str(error)
+    if "Address already in use" in text or "EADDRINUSE" in text:
+        return f"MASTER_PORT: expected a free port, got {place}, which is in use; give another to all processes"
+    if "Cannot assign requested address" in text:
+        return f"MASTER_ADDR: expected an address of this host, which runs the first process, got {place}"
+    if "timed out" in text.lower() or "timeout" in text.lower():
+        return (
+            f"expected {size} processes to meet at {place} within {timeout:g} s, and not all came; check that every"
+            " host was started with the same number of processes, and reaches that address"
+        )
+    return f"the processes could not meet at {place}: {' '.join(text.split())[:300]}"

@@ -1,0 +1,174 @@
+"""Who trains together, and small messages among all of them: numbers summed, JSON sent. A process alone is a world of
+one, in which all of this is nothing. No message is a pickle."""
+
+import contextlib
+import datetime
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from . import rendezvous
+
+_CHUNK = 32 << 20  # bytes of tensors that are sent at once: as good as any larger size, with little memory
+
+
+@dataclass
+class World:
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    attempt: int = 0
+    """How often torch's agent has started the processes anew."""
+    sent: int = 0
+    """Bytes that this process sent, as far as collectives tell: a ring sends 2 (n - 1) / n of what it sums."""
+    waited: float = 0.0
+    """Seconds in these messages."""
+    hosts: list[str] = field(default_factory=list)
+    """Of each rank."""
+    timeout: datetime.timedelta | None = None
+    """Of groups; None: torch's own."""
+
+    @property
+    def is_alone(self) -> bool:
+        return self.size == 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the one that writes."""
+        return self.rank == 0
+
+    def name(self, rank: int) -> str:
+        """As people are told of it."""
+        return f"rank {rank} on {self.hosts[rank]}" if self.hosts else f"rank {rank}"
+
+    # ---- messages ----------------------------------------------------------------------------------------------------
+
+    def sum(self, values: Sequence[float], group: dist.ProcessGroup | None = None) -> list[float]:
+        """Each over all processes, or those of a group, in double."""
+        if self.is_alone:
+            return list(values)
+        tensor = torch.tensor(values, dtype=torch.float64)
+        with self._timed():
+            dist.all_reduce(tensor, group=group)
+        self.count(tensor, self.size if group is None else group.size())
+        result: list[float] = tensor.tolist()
+        return result
+
+    def mean(self, value: float) -> float:
+        return self.sum([value])[0] / self.size
+
+    def gather(self, value: Any) -> list[Any]:
+        """What each process says, fit for JSON, by rank."""
+        if self.is_alone:
+            return [value]
+        own = json.dumps(value).encode()
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        with self._timed():
+            dist.all_gather(lengths, torch.tensor([len(own)]))
+            longest = max(int(length) for length in lengths)
+            texts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
+            dist.all_gather(texts, _bytes(own, longest))
+        return [json.loads(bytes(t[: int(n)].numpy())) for t, n in zip(texts, lengths, strict=True)]
+
+    def from_first(self, value: Any) -> Any:
+        """What the first process says, fit for JSON."""
+        if self.is_alone:
+            return value
+        content = json.dumps(value).encode() if self.is_first else b""
+        length = torch.tensor([len(content)])
+        with self._timed():
+            dist.broadcast(length, 0)
+            text = _bytes(content, int(length))
+            dist.broadcast(text, 0)
+        return json.loads(bytes(text.numpy()))
+
+    def tensors_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrites them by those of the first process, which are as many, as large and of the same dtype."""
+        if self.is_alone:
+            return
+        with self._timed(), torch.no_grad():
+            for tensor in tensors:
+                whole = tensor.contiguous()
+                if whole.numel():
+                    for part in whole.view(-1).view(torch.uint8).split(_CHUNK):
+                        dist.broadcast(part, 0)
+                if whole is not tensor:
+                    tensor.copy_(whole)
+
+    def barrier(self) -> None:
+        """All have come here."""
+        self.sum([0.0])
+
+    @contextlib.contextmanager
+    def first_goes_first(self) -> Iterator[None]:
+        """The first process of each machine is through before the others of it begin: one measures or fills a cache.
+        All must come here."""
+        if self.local_rank:
+            self.barrier()
+        yield
+        if not self.local_rank:
+            self.barrier()
+
+    def count(self, tensor: Tensor, size: int) -> None:
+        """A sum of it over so many was sent."""
+        self.sent += 2 * (size - 1) * tensor.numel() * tensor.element_size() // size
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.waited += time.perf_counter() - began
+
+
+def _bytes(content: bytes, length: int) -> Tensor:
+    return torch.frombuffer(bytearray(content.ljust(length, b" ") or b" "), dtype=torch.uint8)[:length]
+
+
+@contextlib.contextmanager
+def joined(backend: str = "gloo", timeout: float = 1800.0) -> Iterator[World]:
+    """The world that a launcher made this process a part of, if one did; torch's group of all ends with it.
+
+    A group that is there already, made by a script, is used and left.
+    """
+    is_own = not (dist.is_available() and dist.is_initialized())
+    if is_own and not rendezvous.is_one_of_several():
+        yield World()
+        return
+    if is_own:
+        rendezvous.join(backend, timeout)
+    try:
+        world = current()
+        world.timeout = datetime.timedelta(seconds=timeout) if is_own else None
+        yield world
+    finally:
+        # A process that ends while its group is there aborts now and then (pytorch issue 190489).
+        if is_own and dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def current() -> World:
+    """Of the process group that is there; a world of one if there is none. All processes must call it."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return World()
+
+    def number(name: str, default: int) -> int:
+        text = os.environ.get(name, "")
+        return int(text) if text.isdecimal() else default
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    world = World(
+        rank, size, number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1), number("TORCHELASTIC_RESTART_COUNT", 0)
+    )
+    world.hosts = world.gather(socket.gethostname())
+    return world

@@ -1,0 +1,177 @@
+"""Islands: steps of their own, then an outer step, against the formula of local_updates.py in one process."""
+
+import pytest
+import torch
+from torch import nn
+
+import fullstride
+from fullstride.distributed.replicas import Plan, Replicas
+from fullstride.distributed.world import World
+
+from . import training
+from .processes import together
+
+EVERY, ROUNDS = 3, 4
+RATE = 0.05
+OUTER = {"both": (0.7, 0.9), "momentum 0": (0.7, 0.0), "a mean": (1.0, 0.0)}
+TOLERANCE = 2e-6  # of weights of about 1: sums in another order
+
+
+def make():
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def batch_of(step, place):
+    """Of process number `place`."""
+    generator = torch.Generator().manual_seed(100 * step + place)
+    return torch.randn(8, 6, generator=generator), torch.randn(8, 3, generator=generator)
+
+
+def loss_of(model, batch):
+    x, target = batch
+    return (model(x) - target).square().mean()
+
+
+def by_formula(num_islands, processes_each, rate, momentum):
+    """delta     mean over islands of (before - now)
+    velocity  momentum velocity + delta
+    weights   before - rate (delta + momentum velocity)"""
+    models = [make() for _ in range(num_islands)]
+    before = [p.detach().clone() for p in models[0].parameters()]
+    velocity = [torch.zeros_like(p) for p in before]
+    for step in range(1, EVERY * ROUNDS + 1):
+        for island, model in enumerate(models):
+            own = range(island * processes_each, (island + 1) * processes_each)
+            loss = sum(loss_of(model, batch_of(step, place)) for place in own) / processes_each
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for p, gradient in zip(model.parameters(), gradients, strict=True):
+                    p -= RATE * gradient
+        if step % EVERY:
+            continue
+        for i, start in enumerate(before):
+            now = [list(model.parameters())[i].detach() for model in models]
+            delta = sum(start - each for each in now) / num_islands
+            velocity[i] = momentum * velocity[i] + delta
+            before[i] = start - rate * (delta + momentum * velocity[i])
+            with torch.no_grad():
+                for each in now:
+                    each.copy_(before[i])
+    return before
+
+
+def by_islands(world: World, num_islands, rate, momentum):
+    """The weights, and the megabytes that were sent until each step."""
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    plan = Plan(local_steps=EVERY, num_islands=num_islands, outer_rate=rate, outer_momentum=momentum)
+    replicas = Replicas(world, plan, model, optimizer, "fp32")
+    assert replicas.local is not None
+    sent = []
+    for step in range(1, EVERY * ROUNDS + 1):
+        with replicas.micro_batch(is_last=True):
+            (loss_of(replicas.model, batch_of(step, world.rank)) / replicas.divisor).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        replicas.after_step(step, shows=False)
+        sent.append(replicas.local.sent)
+    return [p.detach().clone() for p in model.parameters()], sent, replicas.averaged is not None
+
+
+@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("num_islands", [2, 3])
+def test_islands_of_one_process_go_by_the_formula(num_islands, outer):
+    expected = by_formula(num_islands, 1, *OUTER[outer])
+    found = together(num_islands, by_islands, num_islands, *OUTER[outer])
+    for weights, _, sums_gradients in found:
+        assert not sums_gradients
+        torch.testing.assert_close(weights, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        assert all(torch.equal(mine, first) for mine, first in zip(weights, found[0][0], strict=True))
+
+
+@pytest.fixture(scope="module")
+def two_by_two():
+    return together(4, by_islands, 2, *OUTER["both"])
+
+
+def test_islands_of_two_average_gradients_inside_and_weights_between_them(two_by_two):
+    expected = by_formula(2, 2, *OUTER["both"])
+    for weights, _, sums_gradients in two_by_two:
+        assert sums_gradients
+        torch.testing.assert_close(weights, expected, rtol=TOLERANCE, atol=TOLERANCE)
+        assert all(torch.equal(mine, first) for mine, first in zip(weights, two_by_two[0][0], strict=True))
+
+
+def test_one_model_is_sent_in_a_round_and_nothing_between(two_by_two):
+    size = 4 * sum(p.numel() for p in make().parameters())  # of two, each sends as much as a ring does: 2 (n - 1) / n
+    for _, sent, _ in two_by_two:
+        assert sent == [size * (step // EVERY) for step in range(1, EVERY * ROUNDS + 1)]
+
+
+def stopped_between_rounds(world: World):
+    """As by_islands(), but after each meeting everything that is saved is given to another one."""
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    plan = Plan(local_steps=EVERY, num_islands=world.size, outer_rate=OUTER["both"][0], outer_momentum=OUTER["both"][1])
+    replicas = Replicas(world, plan, model, optimizer, "fp32")
+    for step in range(1, EVERY * ROUNDS + 1):
+        loss_of(model, batch_of(step, world.rank)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        replicas.after_step(step, shows=False)
+        if step % EVERY == 0:
+            saved = {name: x.clone() for name, x in replicas.local.tensors().items()}
+            replicas = Replicas(world, plan, model, optimizer, "fp32")
+            replicas.local.load(saved)
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def test_a_run_of_islands_that_goes_on_has_their_velocity():
+    for weights in together(2, stopped_between_rounds):
+        torch.testing.assert_close(weights, by_formula(2, 1, *OUTER["both"]), rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_slow_weights_of_islands_are_refused():
+    with pytest.raises(ValueError, match=r"optimizer\.lookahead: expected no local_steps with it"):
+        training.mlp(distributed={"local_steps": 2}, optimizer={"lookahead": True})
+
+
+def in_bf16(world: World):
+    """Split weights of all processes before an outer step, and those after it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    optimizer = fullstride.optim.SGD(model.parameters(), lr=RATE)
+    model, optimizer = fullstride.prepare(model, optimizer, precision="bf16", threads=1)
+    replicas = Replicas(world, Plan(local_steps=1, outer_rate=1.0, outer_momentum=0.0), model, optimizer, "bf16")
+    before = {name: x.clone() for name, x in model.state_dict().items()}
+    generator = torch.Generator().manual_seed(world.rank)
+    model(torch.randn(32, 64, generator=generator)).float().square().sum().backward()
+    optimizer.step()
+    own = {name: x.clone() for name, x in model.state_dict().items()}
+    replicas.after_step(1, shows=False)
+    dtypes = {p.dtype for p in model.parameters() if p.dim() > 1}
+    return before, own, {name: x.clone() for name, x in model.state_dict().items()}, dtypes
+
+
+def test_split_weights_stay_exact_through_an_outer_step():
+    """To the last bit of fp32, of which bf16 has 16 less."""
+    (start, one, found, dtypes), (_, other, others_found, _) = together(2, in_bf16)
+    assert dtypes == {torch.bfloat16}
+    for name, before in start.items():
+        delta = ((before - one[name]) + (before - other[name])) / 2
+        assert torch.equal(found[name], before - delta), name
+        assert torch.equal(found[name], others_found[name])
+    assert any(not torch.equal(x, x.bfloat16().float()) for x in found.values())
+
+
+def refused(world: World, num_islands):
+    with pytest.raises(ValueError, match=r"distributed\.islands") as caught:
+        Replicas(world, Plan(local_steps=2, num_islands=num_islands), make(), None, "fp32")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("num_islands", [2, 4])
+def test_a_number_of_islands_that_does_not_divide_the_processes_is_refused_in_a_line(num_islands):
+    line = f"distributed.islands: expected a divisor of the 3 processes, got {num_islands}"
+    assert together(3, refused, num_islands) == [line] * 3

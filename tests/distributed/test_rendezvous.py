@@ -1,0 +1,212 @@
+import os
+import socket
+import sys
+
+import pytest
+import torch.distributed as dist
+
+from fullstride.distributed import rendezvous
+from fullstride.distributed.world import joined
+
+from .processes import together
+
+ONE_OF_TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp, and names interfaces by Linux's ioctl")
+
+
+# ---- what the launcher says ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"RANK": "2"}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got '2'"),
+        ({"RANK": "-1"}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got '-1'"),
+        ({"RANK": "first"}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got 'first'"),
+        ({"RANK": ""}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got ''"),
+        ({"WORLD_SIZE": None}, "WORLD_SIZE: expected it to be set beside RANK 0; torchrun sets both"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE: expected the number of processes, got 'two'"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE: expected the number of processes, got '0'"),
+        ({"MASTER_ADDR": None}, "MASTER_ADDR: expected it to be set beside RANK and WORLD_SIZE; torchrun sets all"),
+        ({"MASTER_PORT": ""}, "MASTER_PORT: expected it to be set beside RANK and WORLD_SIZE; torchrun sets all"),
+        ({"MASTER_PORT": "http"}, "MASTER_PORT: expected a number below 65536, got 'http'"),
+        ({"MASTER_PORT": "65536"}, "MASTER_PORT: expected a number below 65536, got '65536'"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_a_line(changes, words):
+    environment = {name: value for name, value in (ONE_OF_TWO | changes).items() if value is not None}
+    with pytest.raises(ValueError, match="expected") as caught:
+        rendezvous.is_one_of_several(environment)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_one"),
+    [
+        ({}, False),
+        (ONE_OF_TWO, True),
+        (ONE_OF_TWO | {"RANK": "1"}, True),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, False),  # torchrun with one process
+        ({"RANK": "1", "WORLD_SIZE": "2", rendezvous.STORE_FILE: "/a/file"}, True),  # with no address to meet at
+    ],
+)
+def test_a_process_knows_whether_it_is_one_of_several(environment, is_one):
+    assert rendezvous.is_one_of_several(environment) == is_one
+
+
+# ---- what goes wrong at the meeting ----------------------------------------------------------------------------------
+
+
+def leave_group():
+    """That of processes.py: what follows is as without torchrun, by the environment alone."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    for name in (rendezvous.STORE_FILE, "GLOO_SOCKET_IFNAME"):
+        os.environ.pop(name, None)
+
+
+def meet(world, environment, timeout=2.0):
+    leave_group()
+    os.environ.update(environment)
+    try:
+        with joined(timeout=timeout) as found:
+            return f"met {found.sum([1.0])[0]:g}"
+    except ValueError as error:
+        return str(error)
+
+
+def meet_as(rank, environment):
+    """One process, whose peers never come."""
+    (said,) = together(1, meet, environment | {"RANK": str(rank)})
+    assert "\n" not in said
+    return said
+
+
+def at(port, address="127.0.0.1", size=2):
+    return {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
+
+
+@pytest.fixture
+def free_port():
+    """Nobody else is given it at once: the kernel goes round."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_processes_meet_by_their_environment_alone(free_port):
+    assert together(2, meet, at(free_port), 60.0) == ["met 2"] * 2
+
+
+def test_a_port_in_use_is_told_in_a_line():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+        said = meet_as(0, at(other.getsockname()[1]))
+    assert said == f"MASTER_PORT: expected a free port, got {place}, which is in use; give another to all processes"
+
+
+def test_an_address_of_another_host_is_told_in_a_line(free_port):
+    said = meet_as(0, at(free_port, "192.0.2.1"))  # for documents: nobody has it
+    expected = "MASTER_ADDR: expected an address of this host, which runs the first process, got"
+    assert said == f"{expected} 192.0.2.1:{free_port}"
+
+
+def test_a_name_that_is_no_host_is_told_in_a_line(free_port):
+    said = meet_as(0, at(free_port, "no-such-host.invalid"))
+    assert said.startswith(f"the processes could not meet at no-such-host.invalid:{free_port}: ")
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_one_who_waits_in_vain_says_how_many_were_expected(free_port, rank):
+    said = meet_as(rank, at(free_port, size=3))
+    assert said.startswith(f"expected 3 processes to meet at 127.0.0.1:{free_port} within 2 s, and not all came; ")
+
+
+@pytest.mark.parametrize(("backend", "needs"), [("mpi", "a torch that was built with MPI"), ("ccl", "oneccl_bindings")])
+def test_a_backend_that_is_missing_is_told_in_a_line(backend, needs):
+    if (backend == "mpi" and dist.is_mpi_available()) or hasattr(dist.Backend, "CCL"):
+        pytest.skip(f"this torch has {backend}")
+    with pytest.raises(ValueError, match=f"expected one that is here, got {backend}, which needs {needs}") as caught:
+        rendezvous.check_backend(backend)
+    assert "\n" not in str(caught.value)
+
+
+def test_gloo_is_here():
+    rendezvous.check_backend("gloo")
+
+
+# ---- what listens where ----------------------------------------------------------------------------------------------
+
+
+def listeners():
+    """(address, port) of all sockets of this process that listen."""
+    own = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)}
+    found = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/self/net/{table}") as file:
+            rows = [line.split() for line in file][1:]
+        for row in rows:
+            if row[3] == "0A" and f"socket:[{row[9]}]" in own:
+                address, port = row[1].split(":")
+                found.append((_address(address), int(port, 16)))
+    return found
+
+
+def _is_open(fd):
+    return os.path.islink(f"/proc/self/fd/{fd}")
+
+
+def _address(text):
+    """/proc has words of four bytes, each as the machine has it."""
+    words = [bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8)]
+    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, b"".join(words))
+
+
+def meet_and_look(world, environment):
+    leave_group()
+    os.environ.update(environment)
+    with joined(timeout=60.0) as found:
+        found.barrier()
+        seen = listeners(), os.environ["GLOO_SOCKET_IFNAME"]
+        found.barrier()
+    return seen
+
+
+@linux
+def test_nothing_listens_but_at_the_address_of_the_first_process(free_port):
+    first, second = together(2, meet_and_look, at(free_port))
+    assert ("127.0.0.1", free_port) in first[0]  # the store
+    assert free_port not in [port for _, port in second[0]]
+    assert {address for address, _ in first[0] + second[0]} == {"127.0.0.1"}
+    assert first[1] == second[1] == "lo"
+
+
+def look(world):
+    world.barrier()
+    seen = listeners()
+    world.barrier()
+    return {address for address, _ in seen}, os.environ["GLOO_SOCKET_IFNAME"]
+
+
+@linux
+def test_processes_that_meet_in_a_file_listen_on_the_loopback_interface_alone():
+    assert together(2, look) == [({"127.0.0.1"}, "lo")] * 2
+
+
+@linux
+def test_the_interface_to_this_host_is_the_loopback_one():
+    assert rendezvous.interface_to("127.0.0.1") == "lo"
+
+
+def test_of_a_host_that_is_not_known_no_interface_is_named():
+    assert rendezvous.interface_to("no-such-host.invalid") is None
+
+
+def test_an_interface_that_somebody_named_is_kept(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "wg0")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    rendezvous.choose_interface()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "wg0"

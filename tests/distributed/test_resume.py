@@ -1,0 +1,146 @@
+"""Runs of several processes that are stopped, and go on with as many or with others."""
+
+import os
+import signal
+
+import pytest
+
+from fullstride.distributed.world import World
+from fullstride.run_folder.folder import RunFolder
+from fullstride.run_folder.metrics import read
+from fullstride.train.errors import Interrupted
+from fullstride.train.hooks import Hook
+from fullstride.train.trainer import Trainer
+
+from ..train.runs import assert_same_tensors, final, losses
+from . import training
+from .processes import together
+from .training import assert_alike, goes_on, train
+
+
+class StopOne(Hook):
+    """A signal to one process, after a step."""
+
+    def __init__(self, step, number=signal.SIGTERM):
+        self.step, self.number = step, number
+
+    def on_step(self, trainer, loss):
+        if trainer.state.step == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def fit_until(world, config, run, step, rank):
+    """What ended it, and where the process was."""
+    trainer = Trainer(config, run, [StopOne(step)] if world.rank == rank else [])
+    trainer.quiet = True
+    try:
+        trainer.fit()
+    except Interrupted as error:
+        return str(error), trainer.state.step
+    return "done", trainer.state.step
+
+
+@pytest.fixture(scope="module")
+def of_one(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("one")
+    return train(1, training.mlp(), folder / "run")
+
+
+@pytest.fixture(scope="module")
+def of_two(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    return train(2, training.mlp(), folder / "run")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_signal_to_any_process_stops_all_after_the_same_step(rank, tmp_path):
+    ends = together(2, fit_until, training.mlp(), tmp_path / "run", 12, rank)
+    assert ends == [("stopped by SIGTERM", 13)] * 2  # the step under way is finished
+
+
+def test_as_many_processes_go_on_to_the_same_bits(of_two, tmp_path):
+    together(2, fit_until, training.mlp(), tmp_path / "run", 12, 1)
+    goes_on(2, tmp_path / "run")
+    (tensors, documents), (others, other_documents) = final(of_two), final(tmp_path / "run")
+    assert_same_tensors(tensors, others)
+    assert documents == other_documents
+    assert losses(of_two) == losses(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("first", "then"), [(2, 4), (4, 2), (2, 1), (1, 2)])
+def test_another_number_of_processes_goes_on_as_if_it_had_always_been_so(first, then, of_one, tmp_path):
+    ends = together(first, fit_until, training.mlp(), tmp_path / "run", 12, 0)
+    assert {said for said, _ in ends} == {"stopped by SIGTERM"}
+    goes_on(then, tmp_path / "run")
+    assert_alike(of_one, tmp_path / "run", 2e-5)
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert f"not bit for bit the run as it was: processes was {first} and is {then}" in log
+
+
+def test_a_run_is_one_folder_with_the_files_of_one_process(of_one, of_two):
+    names = [sorted(path.name for path in run.iterdir()) for run in (of_one, of_two)]
+    assert names[0] == names[1]
+    saved = [sorted(file.relative_to(run) for file in run.glob("checkpoints/*/*")) for run in (of_one, of_two)]
+    assert saved[0] == saved[1]
+    assert RunFolder.read(of_one).config_yaml == RunFolder.read(of_two).config_yaml
+
+
+def test_sharded_states_go_on_at_another_number_of_processes(of_one, tmp_path):
+    sharded = training.mlp(distributed={"shard_optimizer": True})
+    together(2, fit_until, sharded, tmp_path / "run", 12, 1)
+    goes_on(4, tmp_path / "run")
+    assert_alike(of_one, tmp_path / "run", 2e-5)
+
+
+def test_sharded_states_are_saved_as_those_of_one_process(of_two, tmp_path):
+    train(2, training.mlp(distributed={"shard_optimizer": True}), tmp_path / "run")
+    (tensors, _), (others, _) = final(of_two), final(tmp_path / "run")
+    assert_same_tensors(tensors, others)
+
+
+@pytest.mark.parametrize("wire", ["fp32", "bf16"])
+def test_bf16_training_goes_on_to_the_same_bits(wire, tmp_path):
+    config = training.mlp(precision="bf16", distributed={"gradients": wire}, checkpoints={"every": 10})
+    whole = train(2, config, tmp_path / "whole")
+    run = tmp_path / "run"
+    together(2, fit_until, config, run, 9, 0)  # the step that is saved sends all that waited
+    goes_on(2, run)
+    assert_same_tensors(final(whole)[0], final(run)[0])
+
+
+def test_memory_is_measured_in_a_step_of_several_processes(of_two):
+    assert "memory" in {row["event"] for row in read(of_two) if row["kind"] == "event"}
+
+
+def test_islands_hear_of_a_signal_when_they_meet(tmp_path):
+    config = training.mlp(distributed={"local_steps": 5}, evaluation={"every": 25}, accumulate=2)
+    ends = together(2, fit_until, config, tmp_path / "run", 12, 1)
+    assert ends == [("stopped by SIGTERM", 15)] * 2
+    assert [step for step, row in training.rows(tmp_path / "run").items() if "ranks" in row] == [5, 10, 15]
+
+
+def test_islands_meet_before_they_are_saved_and_go_on_with_their_velocity(tmp_path):
+    config = training.mlp(distributed={"local_steps": 5}, evaluation={"every": 25}, accumulate=2)
+    run = tmp_path / "run"
+    together(2, fit_until, config, run, 12, 1)
+    saved = final(run)[0]
+    assert saved["outer"].keys() == saved["model"].keys()
+    goes_on(2, run)
+    assert sorted(training.rows(run)) == list(range(1, training.STEPS + 1))
+
+
+def test_islands_that_meet_in_every_step_of_sgd_train_as_gradients_that_are_averaged(tmp_path):
+    plain = {"optimizer": {"name": "sgd", "momentum": 0.0, "lr": 0.05}, "clip": None}
+    averaged = train(2, training.mlp(**plain), tmp_path / "averaged")
+    local = {"local_steps": 1, "outer_rate": 1.0, "outer_momentum": 0.0}
+    islands = train(2, training.mlp(**plain, distributed=local), tmp_path / "islands")
+    assert_alike(averaged, islands, 2e-5, of_norms=10.0)  # norms are of an island's own gradients
+
+
+def which_folder(world: World, run):
+    trainer = Trainer.resume(run)
+    return trainer.config.recipe
+
+
+def test_the_run_folder_is_needed_in_the_first_process_alone(of_two):
+    assert together(2, which_folder, of_two) == ["mlp", "mlp"]
