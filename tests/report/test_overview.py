@@ -95,6 +95,22 @@ def test_text_says_why_runs_failed_and_how_to_go_on(tmp_path):
     assert f"go on with: fullstride resume {found.folder}" in text
 
 
+SHARED = {"hosts": ["alpha", "alpha", "beta"]}
+
+
+def test_the_number_of_processes_is_a_column_where_a_run_has_several(tmp_path):
+    folders = [make_folder(tmp_path / "one", rows()), make_folder(tmp_path / "three", rows(), machine=SHARED)]
+    head, *lines = overview.as_text(*overview.look(folders)).splitlines()
+    column = slice(head.index("processes"), head.index("processes") + len("processes"))
+    assert sorted(line[column].strip() for line in lines) == ["1", "3"]
+    assert "processes" not in overview.as_text(*overview.look(folders[:1])).splitlines()[0]
+
+
+@pytest.mark.parametrize(("machine", "count"), [(None, 1), ({"hosts": None}, 1), (SHARED, 3)])
+def test_processes_are_those_of_the_last_attempt(tmp_path, machine, count):
+    assert summary(tmp_path, rows(), machine=machine).processes == count
+
+
 def test_json_has_every_field(tmp_path):
     content = overview.as_json([summary(tmp_path, [*rows(), eval_row(40, float("nan"))])], [])
     assert json.loads(json.dumps(content, allow_nan=False))["runs"][0]["planned_steps"] == 40

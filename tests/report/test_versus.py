@@ -32,6 +32,13 @@ def test_text_has_best_and_speed_of_both(two):
     assert table["state"] == ["finished", "interrupted"]
 
 
+def test_numbers_of_processes_are_compared_where_a_run_has_several(two, tmp_path):
+    shared = make_folder(tmp_path / "shared", rows(), machine={"hosts": ["alpha", "beta"]})
+    facts = dict(versus.facts(versus.load([two[0], shared])))
+    assert facts["processes"] == ["1", "2"]
+    assert "processes" not in dict(versus.facts(versus.load(two)))
+
+
 def test_page_shows_curves_by_step_and_by_time(two):
     page = Page(versus.html(versus.load(two)))
     captions = [f"Figure {i + 1}. {name}" for i, name in enumerate(["Loss by step.", "Loss by time.",

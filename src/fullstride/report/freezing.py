@@ -39,15 +39,14 @@ def section(run: Run) -> Section | None:
 
 
 def changes_of(run: Run) -> list[Row]:
-    """The events that froze or thawed. What an attempt did after the step that the next one began at was done anew."""
-    starts = [(row["attempt"], row["step"]) for row in run.events if row.get("event") == "start"]
+    """The events that froze or thawed."""
     return [
         row
         for row in run.events
         if row.get("event") in ("freeze", "thaw")
         and isinstance(row.get("stages"), list)
         and number(row, "frozen") is not None
-        and not any(attempt > row["attempt"] and row["step"] > step for attempt, step in starts)
+        and not run.was_done_anew(row)
     ]
 
 

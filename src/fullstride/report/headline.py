@@ -31,11 +31,11 @@ def status(run: Run) -> tuple[str, bool]:
 
 def sentence(run: Run) -> str:
     """Who trained what where."""
-    where = []
+    where, each = [], f" in each of {len(run.hosts)} processes" if len(run.hosts) > 1 else ""
     for path in (("cpu", "model"), ("environment", "threads"), ("environment", "precision")):
         value = look_up(run.machine, *path)
         if value is not None:
-            where.append(f"{value} thread{'s' * (value != 1)}" if path[1] == "threads" else str(value))
+            where.append(f"{value} thread{'s' * (value != 1)}{each}" if path[1] == "threads" else str(value))
     parameters = number(run.machine, "parameters")
     size = f"{parameters:,.0f} parameters" if parameters else ""
     if parameters and parameters >= 1e6:

@@ -15,8 +15,8 @@ from . import words
 from .run import Run, number, read, series
 
 _AGES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (0.0, "s"))
-_COLUMNS = ("run", "recipe", "state", "steps", "best", "speed", "time", "age")
-_NUMBERS = {"steps", "speed", "time", "age"}  # stand at the right of their column
+_COLUMNS = ("run", "recipe", "state", "steps", "best", "processes", "speed", "time", "age")
+_NUMBERS = {"steps", "processes", "speed", "time", "age"}  # stand at the right of their column
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Summary:
     unit: str
     seconds: float  # of training, through all attempts
     changed: float  # when something was last written, in seconds since 1970
+    processes: int  # of the last attempt
 
 
 class Broken(NamedTuple):
@@ -82,6 +83,7 @@ def summarise(folder: Path, run: Run) -> Summary:
         str(folder), run.recipe, state, why, run.steps, run.planned_steps, run.metric,
         None if best is None else number(best, run.metric), None if best is None else best["step"],
         float(np.nanmedian(rate)) if np.isfinite(rate).any() else None, run.unit, run.seconds, _changed(folder),
+        max(1, len(run.hosts)),
     )  # fmt: skip
 
 
@@ -104,8 +106,9 @@ def as_json(runs: Sequence[Summary], broken: Sequence[Broken]) -> dict[str, Any]
 def as_text(runs: Sequence[Summary], broken: Sequence[Broken]) -> str:
     """The table, why runs failed, how to go on with those that can, and what is broken."""
     now = time.time()
-    rows = [_COLUMNS, *(_cells(run, now) for run in runs)] if runs else []
-    lines = table(rows, {_COLUMNS.index(name) for name in _NUMBERS})
+    names = [name for name in _COLUMNS if name != "processes" or any(run.processes > 1 for run in runs)]
+    rows = [names, *([_cells(run, now)[name] for name in names] for run in runs)] if runs else []
+    lines = table(rows, {i for i, name in enumerate(names) if name in _NUMBERS})
     notes = [f"{run.folder} {run.state}: {run.why}" for run in runs if run.state == "failed" and run.why]
     resumable = [run for run in runs if run.state in ("interrupted", "failed")]
     if resumable:
@@ -130,11 +133,13 @@ def table(rows: Sequence[Sequence[str]], right: set[int]) -> list[str]:
     return lines
 
 
-def _cells(run: Summary, now: float) -> tuple[str, ...]:
-    return (
-        run.folder, run.recipe, run.state, steps(run), best(run), speed(run), plain(words.duration(run.seconds)),
-        age(now - run.changed),
+def _cells(run: Summary, now: float) -> dict[str, str]:
+    """By the name of the column."""
+    cells = (
+        run.folder, run.recipe, run.state, steps(run), best(run), str(run.processes), speed(run),
+        plain(words.duration(run.seconds)), age(now - run.changed),
     )  # fmt: skip
+    return dict(zip(_COLUMNS, cells, strict=True))
 
 
 def steps(run: Summary) -> str:

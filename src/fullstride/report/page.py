@@ -13,7 +13,20 @@ from pathlib import Path
 
 from .. import __version__
 from ..run_folder.folder import RunFolder
-from . import comparison, drawing, freezing, gradients, headline, learning, memory, resources, samples, speed, style
+from . import (
+    comparison,
+    drawing,
+    freezing,
+    gradients,
+    headline,
+    learning,
+    memory,
+    processes,
+    resources,
+    samples,
+    speed,
+    style,
+)
 from . import speech as spoken
 from . import surroundings as around
 from .run import Run, read
@@ -37,8 +50,9 @@ def page(run: Run, sections: Sequence[Section] = (), folder: Path | None = None)
     heard = None if folder is None else spoken.recordings_section(run, folder)
     found = [
         learning.section(run), samples.section(run), heard, *sections, comparison.section(run),
-        speed.speed_section(run), speed.time_section(run), gradients.section(run), freezing.section(run),
-        memory.section(run), resources.section(run), around.events_section(run), around.machine_section(run),
+        speed.speed_section(run), speed.time_section(run), processes.section(run), gradients.section(run),
+        freezing.section(run), memory.section(run), resources.section(run), around.events_section(run),
+        around.machine_section(run),
     ]  # fmt: skip
     shown = [section for section in found if section is not None]
     return document(f"{run.recipe}: training report", _header(run), shown, ("Reproduce", partial(_reproduce, run)))

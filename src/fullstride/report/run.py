@@ -91,11 +91,36 @@ class Run:
     @cached_property
     def resumes(self) -> list[int]:
         """Steps after which a new process went on."""
-        starts = [row["step"] for row in self.events if row.get("event") == "start"]
-        if starts:
-            return starts[1:]
+        if self.starts:
+            return [step for _, step in self.starts[1:]]
         pairs = zip(self.train, self.train[1:], strict=False)
         return [before["step"] for before, after in pairs if before["attempt"] != after["attempt"]]
+
+    @cached_property
+    def covered(self) -> list[int]:
+        """Steps that each train row stands for: those since the last one, or since its attempt began.
+
+        The time of steps between an attempt's last row and its last checkpoint was never written down.
+        """
+        began, before = dict(self.starts), [0, *(row["step"] for row in self.train)]
+        return [
+            row["step"] - max(last, began.get(row["attempt"], 0)) for last, row in zip(before, self.train, strict=False)
+        ]
+
+    def was_done_anew(self, row: Row) -> bool:
+        """By a later attempt, which began before that step."""
+        return any(attempt > row["attempt"] and row["step"] > step for attempt, step in self.starts)
+
+    @cached_property
+    def starts(self) -> list[tuple[int, int]]:
+        """(attempt, the step after which it began)."""
+        return [(row["attempt"], row["step"]) for row in self.events if row.get("event") == "start"]
+
+    @property
+    def hosts(self) -> list[str]:
+        """Of the last attempt's processes, by rank; none if it is one process."""
+        found = self.machine.get("hosts")
+        return [str(host) for host in found] if isinstance(found, list) else []
 
     @property
     def skipped(self) -> int:

@@ -68,20 +68,14 @@ def speed_section(run: Run) -> Section | None:
 
 
 def time_by_part(run: Run) -> tuple[Floats, Floats, Floats]:
-    """Of each interval up to a row: its last step, the steps whose time it holds, and (part, interval) seconds.
-
-    The time of steps between an attempt's last row and its last checkpoint was never written down.
-    """
-    starts = {row["attempt"]: row["step"] for row in run.events if row.get("event") == "start"}
-    ends, steps, seconds, before = [], [], [], 0
-    for row in run.train:
-        began = max(before, starts.get(row["attempt"], 0))
+    """Of each interval up to a row: its last step, the steps whose time it holds, and (part, interval) seconds."""
+    ends, steps, seconds = [], [], []
+    for row, covered in zip(run.train, run.covered, strict=True):
         parts = row.get("time")
-        if isinstance(parts, Mapping) and row["step"] > began:
+        if isinstance(parts, Mapping) and covered > 0:
             ends.append(row["step"])
-            steps.append(row["step"] - began)
+            steps.append(covered)
             seconds.append(_seconds(parts))
-        before = row["step"]
     return np.array(ends, float), np.array(steps, float), np.array(seconds, float).reshape(-1, len(PARTS)).T
 
 

@@ -56,10 +56,11 @@ def facts(entries: Sequence[Entry]) -> list[tuple[str, list[str]]]:
         ("best", [overview.best(run) for run in summaries]),
         ("at step", ["-" if run.best_step is None else f"{run.best_step:,}" for run in summaries]),
         ("last training loss", [_last_loss(entry.run) for entry in entries]),
+        ("processes", [str(run.processes) for run in summaries]),
         ("speed", [overview.speed(run) for run in summaries]),
         ("time", [overview.plain(words.duration(run.seconds)) for run in summaries]),
     ]
-    return rows
+    return [row for row in rows if row[0] != "processes" or any(run.processes > 1 for run in summaries)]
 
 
 def as_text(entries: Sequence[Entry]) -> str:
