@@ -14,9 +14,9 @@ def add(commands: Any) -> None:
         commands,
         "tune",
         help="the settings that make a recipe fast on this machine",
-        description="Tries threads, micro-batch x accumulation at the same effective batch, data workers, precision and"
-        " overlap, each trial a process that trains for some seconds, and keeps what is faster than the recipe as it"
-        " is. With --search also hyper-parameters, on validation loss at equal time. Writes a config that"
+        description="Tries threads, micro-batch x accumulation at the same effective batch, data workers, precision,"
+        " several processes and overlap, each trial training for some seconds, and keeps what is faster than the recipe"
+        " as it is. With --search also hyper-parameters, on validation loss at equal time. Writes a config that"
         " `fullstride train --config` takes.",
     )
     parser.add_argument(

@@ -40,7 +40,7 @@ CONTENT = {
                 "precision": "fp32"},
     "best": {"settings": BEST, "words": "bf16", "units_per_second": spread(151.0), "precision": "bf16"},
     "changes": {"precision": ["auto", "bf16"]}, "left_out": {"fp16": "slow", "1 thread": "slow", "overlap": "no time"},
-    "inter_op_started": False, "search": None, "config": "tuned.yaml",
+    "inter_op_started": False, "search": None, "config": "tuned.yaml", "processes": 1,
 }  # fmt: skip
 TRIALS = [
     {"values": {"lr": 1e-3}, "state": "complete", "why": "", "points": [[1.0, 2.0], [2.0, 1.5]], "steps": 50},
@@ -81,6 +81,11 @@ def test_page_and_picture_are_drawn(search, tmp_path):
     assert "in bf16 instead of fp32" in text
     assert ("validation loss 1.200 against 1.400 (seed 1), 1.300 against 1.500 (seed 2)" in text) == bool(search)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_says_how_many_processes_train(tmp_path):
+    assert "processes" not in pages._picture([], CONTENT, None).caption
+    assert pages._picture([], {**CONTENT, "processes": 4}, None).caption.endswith(", in 4 processes")
 
 
 def test_trials_that_ended_early_are_faint():

@@ -132,6 +132,61 @@ def test_other_wishes_are_refused_in_one_line(tuned):
         run.run(CONFIG, 20.0, folder=tuned[1], dimensions=ONLY, say=lambda text: None)
 
 
+# ---- processes -------------------------------------------------------------------------------------------------------
+
+SHARED = tiny.config(micro_batch=8, threads=None)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """Two processes are twice as fast as one; no more cores than they need, wherever this runs."""
+    real = Speed._turn
+
+    def turn(self, candidate, seconds):
+        rate = 100.0 * candidate.processes
+        return real(self, candidate, seconds) | {"rates": [0.9 * rate, rate, 1.1 * rate], "seconds": 1.0, "units": rate}
+
+    look = Speed._look_around
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Speed, "_turn", turn)
+        patch.setattr(Speed, "_look_around", lambda self: look(self)._replace(cores=2, regions=(1, 1)))
+        patch.setattr(plan, "LONGEST", 0.1)
+        patch.setattr(plan, "SHORTEST", 0.05)
+        said: list[str] = []
+        folder = tmp_path_factory.mktemp("tune") / "study"
+        dimensions = ["processes", "overlap"]
+        content = run.run(SHARED, 30.0, folder=folder, dimensions=dimensions, say=said.append)
+        return content, folder, "\n".join(said)
+
+
+def test_several_processes_are_tried_and_taken_where_they_are_faster(two):
+    content = two[0]
+    assert content["processes"] == 2
+    assert content["changes"] == {"processes": [1, 2]}
+    assert content["left_out"] == {"overlap": "needs two threads, and each of 2 processes has one"}
+    parts = json.loads((two[1] / "study.json").read_text())["parts"]
+    assert parts["processes, rung 1: 2 processes"]["settings"]["processes"] == 2
+    assert parts["memory of processes"]["said"] == "1 of 1 fit"
+
+
+def test_how_many_processes_stands_in_the_command_and_not_in_the_config(two):
+    _, folder, said = two
+    file = folder / "tuned.yaml"
+    command = f"fullstride train --config {file} --nproc 2"
+    assert f"next      {command}\n" in said
+    assert f"# {command}\n" in file.read_text()
+    assert config_files.read(file) == SHARED
+
+
+def test_the_lines_and_the_page_name_the_processes(two):
+    _, folder, said = two
+    assert "2 processes, 1 thread each, 1 x 8" in said
+    assert "changed   processes 1 -> 2" in said
+    page = (folder / "report.html").read_text()
+    assert "1 process, default" in page
+    assert f"fullstride train --config {folder / 'tuned.yaml'} --nproc 2" in page
+
+
 PRIME = 99_991
 
 
@@ -168,7 +223,10 @@ def test_a_config_that_is_itself_too_large_is_refused_in_one_line(tmp_path):
 
 TURN = {"units_per_second": {"median": 1.0, "lowest": 1.0, "highest": 1.0}, "rates": [1.0], "steps": 10, "peak": None}
 DONE: dict[str, dict[str, Any]] = {
-    "machine": {"cores": 1, "threads": 1, "precision": "fp32", "precisions": {}, "micro_batch_matters": None},
+    "machine": {
+        "cores": 1, "threads": 1, "precision": "fp32", "precisions": {}, "micro_batch_matters": None,
+        "regions": [1, 1], "can_cut": True, "processes_matter": None,
+    },
     "default": TURN | {"unit": "samples", "full_steps": 40, "startup": 1.0, "seconds": 0.02, "inter_op_started": False},
     "evaluation": {"seconds": 0.01},
     **{

@@ -158,6 +158,16 @@ def test_the_whole_training_is_as_long_as_with_the_settings_that_were_taken(tmp_
         assert one._plan(0.0)[0] == pytest.approx(0.04)
 
 
+@pytest.mark.parametrize("ratio", [2.0, 0.9])
+def test_trials_have_as_many_processes_as_were_taken(ratio, tmp_path, monkeypatch):
+    wishes = []
+    monkeypatch.setattr(Children, "start", lambda self, program, wish, seconds=None: wishes.append(wish))
+    several = dataclasses.replace(SPEED, best=OWN._replace(processes=2), rounds=[{"ratio": ratio}])
+    with tiny.opened(tmp_path) as study, Children(None) as children:
+        Search(Session(study, HOUR), CONFIG, NAMES, several, children, tmp_path)._start(CONFIG, 1.0)
+    assert [wish["processes"] for wish in wishes] == [2 if ratio > 1 else 1]
+
+
 def test_without_time_there_is_no_search_and_a_line(tmp_path, no_process):
     found, _ = searched(tmp_path, {"evaluation": {"seconds": 0.1, "took": 0.0}}, seconds=5.0)
     assert found.stopped == "no time for it; --minutes 1 might do"

@@ -35,7 +35,7 @@ def test_applied_settings_are_those_of_the_config():
 def test_fields_have_the_names_of_the_config():
     assert Settings(3, 16, 4, "bf16", 2, True).fields() == {
         "threads": 3, "micro_batch": 16, "accumulate": 4, "precision": "bf16", "data.workers": 2,
-        "overlap_weight_grads": True,
+        "overlap_weight_grads": True, "processes": 1,
     }  # fmt: skip
 
 
@@ -102,6 +102,24 @@ def test_workers_leave_fewer_threads_to_try():
     assert tried("threads beside workers", DEFAULT._replace(workers=2, threads=4)) == []
 
 
+@pytest.mark.parametrize(
+    ("best", "why"),
+    [
+        ({"processes": 8}, "needs two threads, and each of 8 processes has one"),
+        ({"processes": 2, "accumulate": 2}, "gradients of the last micro-batch are sent meanwhile, and each"),
+        ({"processes": 4, "accumulate": 1}, "gradients of the last micro-batch are sent meanwhile, and each"),
+    ],
+)
+def test_overlap_of_several_processes_needs_threads_and_micro_batches_in_each(best, why):
+    candidates, left_out = settings.others("overlap", DEFAULT._replace(**best), GROUND)
+    assert not candidates
+    assert left_out["overlap"].startswith(why)
+
+
+def test_processes_with_threads_and_micro_batches_enough_may_overlap():
+    assert tried("overlap", DEFAULT._replace(processes=2)) == ["overlap"]
+
+
 def test_overlap_needs_two_threads():
     assert tried("overlap") == ["overlap"]
     assert settings.others("overlap", DEFAULT._replace(threads=1), GROUND) == (
@@ -121,3 +139,10 @@ def test_what_is_tried_differs_from_the_best_and_has_a_name_of_its_own(dimension
 
 def test_words_name_every_setting():
     assert settings.words(DEFAULT, GROUND) == "8 threads, 8 x 128, auto (fp32), workers auto, no overlap"
+
+
+def test_words_name_several_processes_and_what_each_has():
+    several = DEFAULT._replace(processes=4, workers=1)
+    assert settings.words(several, GROUND) == (
+        "4 processes, 2 threads each, 8 x 128, auto (fp32), 1 worker, no overlap"
+    )

@@ -73,9 +73,11 @@ class Child:
         if not self.is_open:
             return
         self.is_open = False
+        others = resident.descendants(self._process.pid)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # its workers, too
+            os.killpg(self._process.pid, signal.SIGKILL)  # its workers and other processes, too
         self._process.wait()
+        resident.wait_until_freed(others)
         for pipe in (self._process.stdin, self._process.stdout, self._errors):
             assert pipe
             pipe.close()
@@ -171,8 +173,9 @@ class Estimator:
     def facts(self) -> dict[str, Any]:
         return self._started().facts
 
-    def bytes_of(self, micro_batch: int, accumulate: int, precision: str) -> int:
+    def bytes_of(self, micro_batch: int, accumulate: int, precision: str, processes: int = 1) -> int:
         request = {"micro_batch": micro_batch, "accumulate": accumulate, "precision": precision}
+        request |= {"processes": processes}
         size: int = self._started().ask(request)["bytes"]
         return size
 

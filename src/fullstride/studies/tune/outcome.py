@@ -12,12 +12,12 @@ from ...recipes.config import Config
 from ...recipes.strict import as_mapping
 from ...report.words import significant
 from ...run_folder.flat import flat
-from . import search, settings, speed
+from . import process_counts, search, settings, speed
 
 CONFIG = "tuned.yaml"
 SAME = (
     "What is set for speed leaves the training the same, to rounding: how a batch is cut into micro-batches, threads,"
-    " workers and overlap change no formula. Dropout draws other numbers for other micro-batches."
+    " workers, processes and overlap change no formula. Dropout draws other numbers for other micro-batches."
 )
 SHORT = (
     "The trials were {seconds} of training long. A run that is much longer may want another learning rate, most often"
@@ -31,6 +31,7 @@ def as_json(
     own = study.parts["default"]["units_per_second"]
     rates = {who: spread_of(part[who] for part in found.rounds) if found.rounds else own for who in ("default", "best")}
     before, after = (flat(as_mapping(each)) for each in (config, tuned))
+    before["processes"], after["processes"] = found.default.processes, found.taken.processes
     return {
         "recipe": config.recipe, "unit": found.unit, "took": spent,
         "default": _side(found, found.default, rates["default"]),
@@ -40,6 +41,7 @@ def as_json(
         "changes": {name: [before[name], after[name]] for name in after if before[name] != after[name]},
         "left_out": found.left_out, "inter_op_started": found.inter_op_started,
         "search": None if searched is None else _search(searched), "config": CONFIG,
+        "processes": found.taken.processes,
     }  # fmt: skip
 
 
@@ -64,8 +66,16 @@ def _search(found: search.Found) -> dict[str, Any]:
 
 
 def write_config(folder: Path, tuned: Config, content: dict[str, Any]) -> Path:
+    path = folder / CONFIG
     comment = f"# fullstride tune {content['recipe']}: {gain(content)}\n"
-    return durable.replace(folder / CONFIG, (comment + config_files.to_yaml(tuned.located())).encode())
+    if content["processes"] > 1:  # which no field says
+        comment += f"# {command(content, path)}\n"
+    return durable.replace(path, (comment + config_files.to_yaml(tuned.located())).encode())
+
+
+def command(content: dict[str, Any], config: Path) -> str:
+    """That trains with what was taken."""
+    return f"fullstride train --config {config}{process_counts.option(content['processes'])}"
 
 
 def gain(content: dict[str, Any]) -> str:
@@ -102,7 +112,7 @@ def lines(content: dict[str, Any], config: Path, written: list[Path]) -> list[st
     rows += [("inter-op", inter_op(content))]
     rows += [("time", as_time(content["took"]))]
     rows += [("" if i else "report", str(path)) for i, path in enumerate(written)]
-    rows += [("next", f"fullstride train --config {config}")]
+    rows += [("next", command(content, config))]
     return [f"{name:<9} {text}" for name, text in rows] + ["", *([same(content)] if content["taken"] == "best" else [])]
 
 

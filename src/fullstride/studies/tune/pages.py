@@ -11,7 +11,7 @@ from ...report import curves
 from ...report.section import HEIGHT, Figure, Section, Table
 from ...report.style import LIGHT
 from ...report.words import megabytes, significant
-from . import outcome
+from . import outcome, process_counts
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -40,7 +40,8 @@ def write(study: Study, content: dict[str, Any]) -> list[Path]:
     unit = content["unit"]
     figure = Figure(_CAPTION.format(unit=unit.capitalize()), _alone(_speeds(rows, content)), _height(rows))
     search = content["search"] if content["search"] and content["search"]["trials"] else None
-    sections = [_outcome_section(content), Section("Trials", "", [figure], [_trials_table(study.parts, unit)])]
+    sections = [_outcome_section(content, study.folder / outcome.CONFIG)]
+    sections += [Section("Trials", "", [figure], [_trials_table(study.parts, unit)])]
     if search:
         sections.append(_search_section(search))
     if content["left_out"]:
@@ -84,7 +85,7 @@ def rows_of(parts: Mapping[str, Any], content: dict[str, Any]) -> list[Row]:
 
 _FIELDS = {
     "precision": "precision", "micro-batch": "micro_batch", "threads": "threads", "workers": "data.workers",
-    "threads beside workers": "threads", "overlap": "overlap_weight_grads",
+    "threads beside workers": "threads", "processes": "processes", "overlap": "overlap_weight_grads",
 }  # fmt: skip
 
 
@@ -149,7 +150,8 @@ def _trials_table(parts: Mapping[str, Any], unit: str) -> Table:
         peak = "-" if part["peak"] is None else megabytes(part["peak"] / 1e6)
         rows.append((*where, significant(rate["median"], 4), spread, str(part["steps"]), peak))
     columns = ("dimension", "rung", "value", f"{unit}/s", "lowest to highest", "steps", "memory")
-    return Table("Every trial; memory: the most its process held.", columns, rows, 3, fold="All trials")
+    caption = "Every trial; memory: the most its process held, summed over several."
+    return Table(caption, columns, rows, 3, fold="All trials")
 
 
 # ---- search ----------------------------------------------------------------------------------------------------------
@@ -207,16 +209,19 @@ def _line_style(number: int, trial: Mapping[str, Any], found: dict[str, Any]) ->
 # ---- together --------------------------------------------------------------------------------------------------------
 
 
-def _outcome_section(content: dict[str, Any]) -> Section:
+def _outcome_section(content: dict[str, Any], config: Path) -> Section:
     changes = [(name, str(was), str(now)) for name, (was, now) in content["changes"].items()]
-    tables = [Table("What changes in the config.", ("field", "default", "tuned"), changes, 3)] if changes else []
-    text = outcome.gain(content)
-    text = f"{text[:1].upper()}{text[1:]}. {outcome.same(content)}\n\n{outcome.inter_op(content).capitalize()}."
-    return Section("Outcome", text, tables=tables)
+    tables = [Table("What changes; processes are no field of the config.", ("", "default", "tuned"), changes, 3)]
+    gain, inter_op = outcome.gain(content), outcome.inter_op(content).capitalize()
+    text = f"{gain[:1].upper()}{gain[1:]}. {outcome.same(content)}\n\n{inter_op}."
+    text += f"\n\nNext: {outcome.command(content, config)}"
+    return Section("Outcome", text, tables=tables if changes else [])
 
 
 def _picture(rows: Sequence[Row], content: dict[str, Any], search: dict[str, Any] | None) -> Figure:
     title = f"{content['recipe']}: {outcome.gain(content)}"
+    if content["processes"] > 1:
+        title += f", in {process_counts.named(content['processes'])}"
 
     def draw(figure: "matplotlib.figure.Figure") -> None:
         axes = figure.subplots(2, 1, height_ratios=[_height(rows), HEIGHT]) if search else [figure.subplots()]

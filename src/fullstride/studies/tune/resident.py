@@ -8,11 +8,14 @@ Data workers are forks: most of what they show is the memory of the process they
 
 import os
 import re
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ...machine import cgroup, memory
 
 SHARE = 0.9  # of what is available when it begins
+_LOOK, _LONGEST_END = 0.01, 10.0  # seconds
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -35,6 +38,13 @@ def is_told() -> bool:
 def held(pid: int) -> int:
     """Bytes; 0 of a process that is gone."""
     return _resident(pid) + sum(_alone(child) for child in descendants(pid))
+
+
+def wait_until_freed(pids: Sequence[int]) -> None:
+    """Until processes that were killed hold nothing: a large one takes a while to give its memory back."""
+    deadline = time.monotonic() + _LONGEST_END
+    while any(_resident(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(_LOOK)
 
 
 def descendants(pid: int) -> list[int]:

@@ -1,4 +1,5 @@
-"""Hyper-parameters on validation loss at equal wall-clock time: optuna suggests, trials train with the tuned settings.
+"""Hyper-parameters on validation loss at equal wall-clock time: optuna suggests, trials train with the tuned settings,
+in as many processes.
 
 Each trial trains for the same seconds, its schedule among them (trial.py), and is evaluated after a quarter, a half and
 all of them; successive halving ends those that are behind. Evaluations do not count as training. The first trial has
@@ -124,6 +125,10 @@ class Search:
         return num * trial + finals * (startup + seconds + len(_RUNGS) * evaluation)
 
     @property
+    def _processes(self) -> int:
+        return self._speed.taken.processes
+
+    @property
     def _whole(self) -> float:
         """Seconds of the whole training."""
         return self._speed.full_steps * self._speed.taken_step_seconds
@@ -224,7 +229,7 @@ class Search:
         """Only a larger micro-batch holds more than what speed.py has tried."""
         limit = self._children.limit
         if limit is not None and config.micro_batch > self._config.micro_batch:
-            size = self._estimator.bytes_of(config.micro_batch, config.accumulate, config.precision)
+            size = self._estimator.bytes_of(config.micro_batch, config.accumulate, config.precision, self._processes)
             if size > limit:
                 raise TooMuchMemory(too_much("would hold about", size, limit))
 
@@ -235,6 +240,7 @@ class Search:
 
     def _start(self, config: Config, seconds: float) -> Child:
         wish = {"config": config_files.to_yaml(config), "run": str(next(self._run_folders)), "seconds": seconds}
+        wish |= {"processes": self._processes}
         return self._children.start("trial", wish, self._patience(0.0))
 
     # ---- the end -----------------------------------------------------------------------------------------------------

@@ -5,18 +5,23 @@
     threads         cores - 1, and powers of two below the cores
     workers         none, and powers of two up to the cores
     threads beside workers   the cores that those leave
+    processes       several with a share of the cores each, instead of one: process_counts.py
     overlap         weight gradients beside input gradients
 
-This file imports no torch.
+Processes come after threads and workers, which say what one process is worth. They come before overlap: that needs two
+threads in a process, and a micro-batch whose gradients are not sent, so the number of processes decides whether there
+is anything to try. This file imports no torch.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...recipes.config import Config
+from . import process_counts
 
-DIMENSIONS = ("precision", "micro-batch", "threads", "workers", "threads beside workers", "overlap")
-CHANGES_MEMORY = ("precision", "micro-batch")  # by what dry_run knows of
+DIMENSIONS = ("precision", "micro-batch", "threads", "workers", "threads beside workers", "processes", "overlap")
+CHANGES_MEMORY = ("precision", "micro-batch", "processes")  # by what estimates.py knows of
 FAR_SLOWER = 0.5  # of the rate of the default's products: not worth a trial
 _SMALLEST = 8  # times smaller than the default's a micro-batch may be
 
@@ -24,7 +29,10 @@ C = TypeVar("C", bound=Config)
 
 
 class Settings(NamedTuple):
-    """Under the names of the config's fields, workers and overlap_weight_grads but for their sections."""
+    """Under the names of the config's fields, workers and overlap_weight_grads but for their sections.
+
+    `processes` is no field: a config trains the same in any number of them. threads and workers are of each.
+    """
 
     threads: int | None
     micro_batch: int
@@ -32,6 +40,7 @@ class Settings(NamedTuple):
     precision: str
     workers: int | Literal["auto"]
     overlap: bool
+    processes: int = 1
 
     def applied(self, config: C) -> C:
         data = {} if getattr(config, "data", None) is None else {"data": {"workers": self.workers}}
@@ -41,7 +50,7 @@ class Settings(NamedTuple):
         )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
-        """By the config's names."""
+        """By the config's names, and processes."""
         names = {"workers": "data.workers", "overlap": "overlap_weight_grads"}
         return {names.get(name, name): value for name, value in self._asdict().items()}
 
@@ -61,9 +70,14 @@ class Ground(NamedTuple):
     precision: str  # that the default comes to
     precisions: Mapping[str, Mapping[str, Any]]
     micro_batch_matters: str | None
+    regions: Sequence[int] = ()  # numbers of processes that keep each within a NUMA node or a socket
+    can_cut: bool = True  # a micro-batch can be shared by several processes
+    processes_matter: str | None = None
 
     def threads_of(self, settings: Settings) -> int:
-        return settings.threads or self.threads
+        """Of each process."""
+        own = self.threads if settings.processes == 1 else max(1, self.cores // settings.processes)
+        return settings.threads or own
 
     def precision_of(self, settings: Settings) -> str:
         return self.precision if settings.precision == "auto" else settings.precision
@@ -87,9 +101,9 @@ def others(dimension: str, best: Settings, ground: Ground) -> tuple[list[Setting
         workers = best.workers if isinstance(best.workers, int) else 0
         rest = max(1, ground.cores - workers)
         return [best._replace(threads=rest)] if workers and rest < ground.threads_of(best) else [], {}
-    if ground.threads_of(best) == 1:
-        return [], {"overlap": "needs two threads, and one is best"}
-    return [best._replace(overlap=not best.overlap)], {}
+    if dimension == "processes":
+        return process_counts.others(best, ground, powers_of_two(ground.cores))
+    return _overlap(best, ground)
 
 
 def label(dimension: str, settings: Settings, ground: Ground) -> str:
@@ -100,17 +114,20 @@ def label(dimension: str, settings: Settings, ground: Ground) -> str:
         return f"{settings.accumulate} x {settings.micro_batch}"
     if dimension.startswith("threads"):
         count = ground.threads_of(settings)
-        return f"{count} thread{'s' if count > 1 else ''}"
+        return f"{count} thread{'s' if count > 1 else ''}" + " each" * (settings.processes > 1)
     if dimension == "workers":
         if settings.workers == "auto":
             return "workers auto"
         return f"{settings.workers or 'no'} worker{'s' if settings.workers != 1 else ''}"
+    if dimension == "processes":
+        return process_counts.named(settings.processes)
     return "overlap" if settings.overlap else "no overlap"
 
 
 def words(settings: Settings, ground: Ground) -> str:
-    """All of them in one line."""
-    dimensions = ("threads", "micro-batch", "precision", "workers", "overlap")
+    """All of them in one line; that there is one process goes without saying."""
+    several = ("processes",) if settings.processes > 1 else ()
+    dimensions = (*several, "threads", "micro-batch", "precision", "workers", "overlap")
     return ", ".join(label(dimension, settings, ground) for dimension in dimensions)
 
 
@@ -158,3 +175,12 @@ def _precisions(best: Settings, ground: Ground) -> tuple[list[Settings], dict[st
         else:
             taken.append(best._replace(precision=name))
     return taken, left_out
+
+
+def _overlap(best: Settings, ground: Ground) -> tuple[list[Settings], dict[str, str]]:
+    if ground.threads_of(best) == 1:
+        has = "one is best" if best.processes == 1 else f"each of {best.processes} processes has one"
+        return [], {"overlap": f"needs two threads, and {has}"}
+    if best.processes > 1 and best.accumulate == math.gcd(best.accumulate, best.processes):  # one each
+        return [], {"overlap": "gradients of the last micro-batch are sent meanwhile, and each process has only that"}
+    return [best._replace(overlap=not best.overlap)], {}

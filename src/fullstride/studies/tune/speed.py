@@ -263,7 +263,9 @@ class Speed:
         found.rounds = self._session.parts(names, measure)
 
     def _estimate(self, candidate: Settings) -> int:
-        return self._estimator.bytes_of(candidate.micro_batch, candidate.accumulate, candidate.precision)
+        return self._estimator.bytes_of(
+            candidate.micro_batch, candidate.accumulate, candidate.precision, candidate.processes
+        )
 
     # ---- trials ------------------------------------------------------------------------------------------------------
 
@@ -281,7 +283,8 @@ class Speed:
         trial = self._trials.get(candidate)
         if trial is None or not trial.is_open:
             config = config_files.to_yaml(candidate.applied(self._config))
-            wish = {"config": config, "run": str(next(self._run_folders)), "seconds": None}
+            wish: dict[str, Any] = {"config": config, "run": str(next(self._run_folders)), "seconds": None}
+            wish |= {"processes": candidate.processes}
             trial = self._trials[candidate] = self._children.start("trial", wish, patience)
         return trial
 
