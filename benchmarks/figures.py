@@ -143,6 +143,7 @@ _KINDS: tuple[tuple[Callable[[Names], bool], str, Callable[[float], float]], ...
     (lambda names: any(name in ("milliseconds", "ms") or _is_ms(name) for name in names), "ms", float),
     (lambda names: bool(_SHARES & {*names}), "%", lambda value: 100 * value),
     (lambda names: names[-1].endswith("_bytes"), "MiB", lambda value: int(value) >> 20),
+    (lambda names: names[-1].endswith("_mb"), "MiB", float),
     (lambda names: "gflops" in names, "GFLOP/s", float),
     (lambda names: bool({"gigabytes_per_second", "bandwidths"} & {*names}), "GB/s", float),
     (lambda names: bool({"units_per_second", "throughput"} & {*names}), "/s", float),

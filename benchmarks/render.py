@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path
 
 from . import cells, claim_tables, kernel_tables, machine_tables, result_files, roofline_points, stale, tables
+from .distributed import tables as distributed_tables
 from .result_files import ROOT, File
 from .suites import SUITES
 
 INDEX = Path("benchmarks") / "results" / "README.md"
 DOCUMENTS = (
-    Path("README.md"), Path("docs") / "performance.md", Path("benchmarks") / "thresholds.md",
-    Path("src") / "fullstride" / "rewriting" / "README.md",
+    Path("README.md"), Path("docs") / "performance.md", Path("docs") / "distributed.md",
+    Path("benchmarks") / "thresholds.md", Path("src") / "fullstride" / "rewriting" / "README.md",
 )  # fmt: skip
 BLOCK = re.compile(r"(<!-- begin: ([\w -]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 # Block of one machine or kind of CPU -> the suites that it shows.
@@ -39,6 +40,12 @@ OF_MACHINES: dict[str, tuple[machine_tables.Block, tuple[str, ...]]] = {
     "mechanisms": (tables.mechanisms, ("mechanisms",)),
     "thresholds": (tables.thresholds, ("thresholds",)),
     "kernels": (kernel_tables.of_machine, tuple(kernel_tables.SUITES)),
+    "processes": (distributed_tables.processes, ("processes",)),
+    "averaging": (distributed_tables.averaging, ("averaging",)),
+    "sharding": (distributed_tables.sharding, ("sharding",)),
+    "links": (distributed_tables.links, ("two_hosts",)),
+    "ahead": (distributed_tables.ahead, ("two_hosts",)),
+    "local_updates": (distributed_tables.local_updates, ("local_updates",)),
 }
 _INDEX_HEAD = """\
 # Results
@@ -138,8 +145,9 @@ def _draw(files: list[File], root: Path) -> None:
     """Pictures need matplotlib and the report of the package; tables need neither."""
     try:
         from . import roofline
+        from .distributed import pictures
 
-        for path in roofline.write_all(files, root):
+        for path in (*roofline.write_all(files, root), *pictures.write_all(files, root)):
             print(f"drawn: {path}")
     except (ImportError, ValueError) as error:
         print(f"pictures are as they were: {error}; .venv/bin/python -m benchmarks.roofline draws them")

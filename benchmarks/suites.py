@@ -52,6 +52,25 @@ SUITES = {
     ),
     "clip_profile": Suite("where the time of CLIP's step goes", (("benchmarks.clip_profile",),)),
     "trainer": Suite("what the trainer costs over a bare loop", (("benchmarks.trainer_overhead",),)),
+    "processes": Suite(
+        "one process with all threads against two with half of them, recipe by recipe",
+        tuple(("benchmarks.distributed.processes", "--recipe", name) for name in _RECIPES), usual=False,
+    ),
+    "averaging": Suite(
+        "what a process loses by averaging gradients with another", (("benchmarks.distributed.averaging",),),
+        usual=False,
+    ),
+    "sharding": Suite(
+        "memory with the optimizer's states in one process each",
+        (("benchmarks.distributed.sharding", "--rounds", "1"),), usual=False,
+    ),
+    "two_hosts": Suite(
+        "two hosts on throttled links, and predictions", (("benchmarks.distributed.two_hosts",),), usual=False
+    ),
+    "local_updates": Suite(
+        "islands against averages of gradients over a slow link", (("benchmarks.distributed.local_updates",),),
+        usual=False,
+    ),
     "llama_curves": Suite(
         "validation loss over time, side by side",
         (_CURVES, ("benchmarks.llama_curves", "llama-char", "--sides", "stock", "--every", "1000")),
@@ -114,6 +133,11 @@ _OF_SUITE = {
     "clip_profile": (*_ENGINE, "src/fullstride/models/clip.py"),
     "llama_curves": (*_ENGINE, "src/fullstride/models/llama.py"),
     "trainer": (*_ENGINE, "src/fullstride/train", "src/fullstride/data"),
+    "processes": (*_ENGINE, "src/fullstride/distributed"),
+    "averaging": (*_ENGINE, "src/fullstride/distributed"),
+    "sharding": (*_ENGINE, "src/fullstride/distributed"),
+    "two_hosts": (*_ENGINE, "src/fullstride/distributed"),
+    "local_updates": (*_ENGINE, "src/fullstride/distributed"),
     # Formats are what these measure: faster code for the same formats changes nothing.
     "numerics": ("src/fullstride/ops/_formats.py", "src/fullstride/ops/_random.py", "csrc/simd/formats.h"),
     "thresholds": ("csrc/kernels", "csrc/optimizer", "csrc/simd", "csrc/threads.cc"),

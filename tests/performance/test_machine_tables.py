@@ -53,7 +53,8 @@ def test_kernels_of_each_machine_are_folded_with_empty_lines_around_the_table():
 @pytest.mark.parametrize(
     "name",
     ["machines", "recipes", "compared", "roofline", "steps", "losses", "kernels", "profile", "speech_profile",
-     "clip_profile", "trainer", "curves", "mechanisms", "thresholds"],
+     "clip_profile", "trainer", "curves", "mechanisms", "thresholds", "processes", "averaging", "sharding", "links",
+     "ahead", "local_updates"],
 )  # fmt: skip
 def test_without_results_a_block_says_that_nothing_was_measured(name):
     assert "Nothing was measured yet." in block(name, [])

@@ -1,0 +1,65 @@
+"""What a process loses by averaging gradients with another: two that train together against two that do not, in turns.
+
+    python -m benchmarks.distributed.averaging [--recipe RECIPE ...] [--rounds N] [--json FILE]
+
+Each process has one core and one thread, and all compute the same micro-batches a step. Runs side by side share the
+memory's bandwidth as those that train together do, so what differs is DistributedDataParallel, its hooks and the sums.
+"""
+
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fullstride.bench.measure import spread_of
+
+from . import runs
+
+RECIPES = ("mlp-mnist", "llama", "llama-char")
+
+
+def side_by_side(recipe: str) -> dict[str, float]:
+    """Means of two runs that know nothing of each other."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [
+            runs.on_core(core, runs.command(recipe, Path(folder) / str(core), "--threads", "1")) for core in (0, 1)
+        ]
+        processes = [subprocess.Popen(own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for own in words]
+        if any([process.wait() for process in processes]):
+            raise RuntimeError(f"{' '.join(words[0])}: it failed")
+        found = [runs.figures(runs.rows_of(Path(folder) / str(core)), runs.STEPS[recipe][1]) for core in (0, 1)]
+        return {name: statistics.mean(own[name] for own in found) for name in found[0]}
+
+
+def together(recipe: str) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        micros = 2 * runs.accumulate_of(recipe)
+        runs.run(runs.command(recipe, Path(folder) / "run", "--nproc", "2", "--accumulate", str(micros)))
+        return runs.figures(runs.rows_of(Path(folder) / "run"), runs.STEPS[recipe][1])
+
+
+def measure(recipe: str, rounds: int) -> dict[str, Any]:
+    apart, joined = [], []
+    for _ in range(rounds):
+        apart.append(side_by_side(recipe))
+        joined.append(together(recipe))
+    return {
+        "apart": spread_of(found["step_ms"] for found in apart) | {"unit": "ms"},
+        "together": spread_of(found["step_ms"] for found in joined) | {"unit": "ms"},
+        "ratio": spread_of(b["step_ms"] / a["step_ms"] for a, b in zip(apart, joined, strict=True)),
+        "exposed_ms": statistics.median(found["exposed_ms"] for found in joined),
+        "rounds_of": {"apart": apart, "together": joined},
+    }
+
+
+def as_text(row: dict[str, Any]) -> str:
+    ratio = row["ratio"]
+    return (
+        f"{row['recipe']:<12} apart {row['apart']['median']:8.1f} ms, together {row['together']['median']:8.1f} ms:"
+        f" {ratio['median']:.3f}x [{ratio['lowest']:.3f}..{ratio['highest']:.3f}], exposed {row['exposed_ms']:.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    runs.main("What averages of gradients cost.", RECIPES, measure, as_text)
