@@ -7,6 +7,7 @@ from fullstride.report import headline, processes
 from fullstride.report.page import page
 from fullstride.report.run import read
 from fullstride.report.style import LIGHT
+from fullstride.run_folder import stragglers
 
 from ..distributed import training
 from .page_reader import Page
@@ -19,7 +20,8 @@ SECOND_IS_SLOW = (0.5, 0.2)  # shares of waiting
 
 
 def ranks(*shares, **changes):
-    return [{"sent_mb": 10.0, "wait": 4 * share, "wall": 4.0, "resident_mb": 900.0} | changes for share in shares]
+    wall = stragglers.SPELL
+    return [{"sent_mb": 10.0, "wait": wall * share, "wall": wall, "resident_mb": 900.0} | changes for share in shares]
 
 
 def shared_rows(steps, *shares, attempt=1):
@@ -88,9 +90,9 @@ def test_a_run_without_rows_has_no_section():
 
 
 def test_table_has_means_by_step_and_by_time_and_the_peak():
-    rows = [train_row(5, ranks=ranks(0.5, 0.1)), train_row(20, ranks=ranks(0.1, 0.3, wall=12.0, resident_mb=950.0))]
+    rows = [train_row(5, ranks=ranks(0.5, 0.1)), train_row(20, ranks=ranks(0.1, 0.3, wall=30.0, resident_mb=950.0))]
     assert cells(section(rows)) == [
-        ["rank 0 on alpha", "1.00", "15.0 %", "950 MB"],  # 20 MB in 20 steps; 2.4 s of 16 s
+        ["rank 0 on alpha", "1.00", "15.0 %", "950 MB"],  # 20 MB in 20 steps; 6 s of 40 s
         ["rank 1 on beta", "1.00", "10.0 %", "950 MB"],
     ]
 

@@ -85,20 +85,23 @@ def _which(attempts: Sequence[Attempt], shown: Attempt, is_last: bool) -> str:
 def _slowest(shown: Attempt, names: Sequence[str]) -> str:
     """Whom the log names, too, and in how many rows; of several the one of most rows."""
     known = np.all(np.isfinite(_column(shown, "wait") + _column(shown, "wall")), axis=0)
-    found = [stragglers.straggler(row["ranks"]) for row, whole in zip(shown.rows, known, strict=True) if whole]
-    slow: dict[int, set[int]] = {}  # numbers of rows, by rank
-    for end in range(stragglers.ROWS, len(found) + 1):
-        window = range(end - stragglers.ROWS, end)
-        named = stragglers.lasting([found[i] for i in window])
-        if named is not None:
-            slow.setdefault(named, set()).update(window)
+    rows = [row["ranks"] for row, whole in zip(shown.rows, known, strict=True) if whole]
+    spells = list(stragglers.spells(rows))
+    slow: dict[int, set[int]] = {}  # numbers of spells, by rank
+    for end in range(len(spells) + 1):
+        if stragglers.is_lasting(spells[:end]):
+            slow.setdefault(spells[end - 1].rank, set()).update(range(end - stragglers.LASTING, end))
     if not slow:
-        return "No process was slower than the others for long." if len(found) >= stragglers.ROWS else ""
-    rank = max(slow, key=lambda rank: len(slow[rank]))
-    share = float(np.mean([found[i][1] for i in slow[rank]]))
+        return "No process was slower than the others for long." if len(spells) >= stragglers.LASTING else ""
+
+    def num_rows(rank: int) -> int:
+        return sum(spells[i].num_rows for i in slow[rank])
+
+    rank = max(slow, key=num_rows)
+    share = float(np.mean([spells[i].share for i in slow[rank]]))
     others = {1: "", 2: " In others another one was."}.get(len(slow), f" In others {len(slow) - 1} others were.")
     return (
-        f"In {len(slow[rank]):,} of {len(found):,} logged rows {names[rank]} was slower than the others, which waited"
+        f"In {num_rows(rank):,} of {len(rows):,} logged rows {names[rank]} was slower than the others, which waited"
         f" for it {words.percent(share, 0)} of the time.{others}"
     )
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fullstride.distributed.world import World
+from fullstride.run_folder.stragglers import SPELL
 from fullstride.train.progress.ranks import Ranks
 
 
@@ -12,7 +13,7 @@ class Played(World):
         self.rows = iter(rows)
 
     def gather(self, value):
-        return [value | {"wait": share, "wall": 1.0} for share in next(self.rows)]
+        return [value | {"wait": SPELL * share, "wall": SPELL} for share in next(self.rows)]
 
 
 class Nothing:

@@ -18,7 +18,7 @@ class Ranks:
     def __init__(self, world: World, replicas: Replicas) -> None:
         self._world, self._replicas = world, replicas
         self.how = replicas.how
-        self._stragglers: list[tuple[int, float]] = []  # of the last rows
+        self._spells, self._found = stragglers.Spells(), list[stragglers.Spell]()
         self._named: int | None = None
         replicas.take_costs()
 
@@ -37,9 +37,11 @@ class Ranks:
         return everyone
 
     def _mind_slow(self, everyone: list[dict[str, Any]]) -> None:
-        self._stragglers = [*self._stragglers[1 - stragglers.ROWS :], stragglers.straggler(everyone)]
-        slow = stragglers.lasting(self._stragglers)
-        if slow is not None and slow != self._named and self._world.is_first:
-            self._named = slow
-            name, share = self._world.name(slow), self._stragglers[-1][1]
-            logger.warning("%s is slower than the others, which wait for it %.0f%% of the time", name, 100 * share)
+        spell = self._spells.add(everyone)
+        if spell is None:
+            return
+        self._found.append(spell)
+        if stragglers.is_lasting(self._found) and spell.rank != self._named and self._world.is_first:
+            self._named = spell.rank
+            name, share = self._world.name(spell.rank), 100 * spell.share
+            logger.warning("%s is slower than the others, which wait for it %.0f%% of the time", name, share)
