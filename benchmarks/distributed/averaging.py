@@ -12,8 +12,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fullstride.bench.measure import spread_of
-
 from . import runs
 
 RECIPES = ("mlp-mnist", "llama", "llama-char")
@@ -40,17 +38,9 @@ def together(recipe: str) -> dict[str, float]:
 
 
 def measure(recipe: str, rounds: int) -> dict[str, Any]:
-    apart, joined = [], []
-    for _ in range(rounds):
-        apart.append(side_by_side(recipe))
-        joined.append(together(recipe))
-    return {
-        "apart": spread_of(found["step_ms"] for found in apart) | {"unit": "ms"},
-        "together": spread_of(found["step_ms"] for found in joined) | {"unit": "ms"},
-        "ratio": spread_of(b["step_ms"] / a["step_ms"] for a, b in zip(apart, joined, strict=True)),
-        "exposed_ms": statistics.median(found["exposed_ms"] for found in joined),
-        "rounds_of": {"apart": apart, "together": joined},
-    }
+    found = runs.in_turns({"apart": side_by_side, "together": together}, recipe, rounds)
+    exposed = statistics.median(each["exposed_ms"] for each in found["rounds_of"]["together"])
+    return found | {"ratio": runs.ratio(found, "together", "apart"), "exposed_ms": exposed}
 
 
 def as_text(row: dict[str, Any]) -> str:

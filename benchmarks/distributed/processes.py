@@ -8,10 +8,9 @@ the whole run; exposed is the part of it in which a process did nothing but exch
 
 import statistics
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from fullstride.bench.measure import spread_of
 
 from . import runs
 
@@ -24,18 +23,11 @@ def one_round(recipe: str, num: int) -> dict[str, float]:
 
 
 def measure(recipe: str, rounds: int) -> dict[str, Any]:
-    one, two = [], []
-    for _ in range(rounds):
-        one.append(one_round(recipe, 1))
-        two.append(one_round(recipe, 2))
-    return {
-        "one": spread_of(found["step_ms"] for found in one) | {"unit": "ms"},
-        "two": spread_of(found["step_ms"] for found in two) | {"unit": "ms"},
-        "gain": spread_of(a["step_ms"] / b["step_ms"] for a, b in zip(one, two, strict=True)),
-        "sent_mb": statistics.median(found["sent_mb"] for found in two),
-        "exposed_ms": statistics.median(found["exposed_ms"] for found in two),
-        "rounds_of": {"one": one, "two": two},
-    }
+    sides = {"one": partial(one_round, num=1), "two": partial(one_round, num=2)}
+    found = runs.in_turns(sides, recipe, rounds)
+    of_two = found["rounds_of"]["two"]
+    costs = {name: statistics.median(each[name] for each in of_two) for name in ("sent_mb", "exposed_ms")}
+    return found | {"gain": runs.ratio(found, "one", "two")} | costs
 
 
 def as_text(row: dict[str, Any]) -> str:

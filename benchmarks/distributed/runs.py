@@ -5,12 +5,13 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fullstride import recipes
 from fullstride.bench import conditions
+from fullstride.bench.measure import spread_of
 from fullstride.recipes import config_files
 from fullstride.run_folder.metrics import read
 
@@ -18,6 +19,7 @@ STEPS = {  # of a training, and from row to row
     "mlp": (12, 3), "mlp-mnist": (60, 10), "mlp-seven": (12, 3), "llama": (18, 3), "llama-char": (300, 50),
     "fastspeech2": (12, 3), "fastspeech2-quick": (24, 4), "clip": (12, 2), "clip-small": (16, 4),
 }  # fmt: skip
+Figures = dict[str, float]
 _PLAIN = ("--evaluation.every", "0", "--checkpoints.every", "0", "--data.workers", "0", "--no-report", "--quiet")
 _PARTS = ("data", "forward", "backward", "optimizer")
 
@@ -60,6 +62,22 @@ def figures(rows: Sequence[dict[str, Any]], every: int) -> dict[str, float]:
 def accumulate_of(recipe: str) -> int:
     """Micro-batches in a step."""
     return recipes.get(recipe)().accumulate
+
+
+def in_turns(sides: Mapping[str, Callable[[str], Figures]], recipe: str, rounds: int) -> dict[str, Any]:
+    """Of each side the spread of the time of a step, and all that its rounds told."""
+    found: dict[str, list[Figures]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            found[name].append(side(recipe))
+    times = {name: spread_of(each["step_ms"] for each in rows) | {"unit": "ms"} for name, rows in found.items()}
+    return times | {"rounds_of": found}
+
+
+def ratio(found: dict[str, Any], side: str, over: str) -> dict[str, Any]:
+    """Of the times of two sides, round by round."""
+    pairs = zip(found["rounds_of"][side], found["rounds_of"][over], strict=True)
+    return spread_of(a["step_ms"] / b["step_ms"] for a, b in pairs)
 
 
 def parameters(folder: Path) -> list[int]:
