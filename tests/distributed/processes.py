@@ -41,6 +41,12 @@ def together(num: int, body: Callable[..., Any], *arguments: Any, env: dict[str,
     return [value for _, value in results]
 
 
+def mean(world: Any, value: float) -> float:
+    """Of what each process has."""
+    result: float = world.sum([value])[0] / world.size
+    return result
+
+
 def _receive(rank: int, pipe: Any) -> tuple[bool, Any]:
     with contextlib.suppress(EOFError):
         if pipe.poll(PATIENCE):

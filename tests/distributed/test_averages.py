@@ -15,7 +15,7 @@ from fullstride.distributed.gradients import Averaged
 from fullstride.distributed.replicas import Plan, Replicas, _checksum
 from fullstride.distributed.world import World
 
-from .processes import together
+from .processes import mean, together
 
 CLASSES, STEPS = 5000, 5
 # fp32: rounding. bf16: gradients are rounded once more or less, and Adam's first steps are as long as the rate.
@@ -70,7 +70,7 @@ def by_replicas(world, precision, wire, micros, tied):
             total += loss.item() / len(own)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append((world.mean(total), optimizer.last_grad_norm))
+        losses.append((mean(world, total), optimizer.last_grad_norm))
     assert len(set(world.gather(_checksum(model)))) == 1  # to the bit
     return losses
 
@@ -89,7 +89,7 @@ def by_own_ddp(world, precision, micros, tied):
             total += loss.item() / len(own)
         optimizer.step()
         optimizer.zero_grad()
-        losses.append((world.mean(total), optimizer.last_grad_norm))
+        losses.append((mean(world, total), optimizer.last_grad_norm))
     return losses
 
 

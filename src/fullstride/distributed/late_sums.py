@@ -15,8 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..ops._leaf_gradients import watched_by
-
-_MOST = 25 << 20  # bytes that are sent at once, or one gradient
+from .messages import bytes_of_sum, together
 
 
 class LateSums:
@@ -53,7 +52,7 @@ class LateSums:
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
         self._sum(used)
         rounds = self.wire == "bf16" and not self.flushes
-        for some in _together([p for p, count in zip(parameters, used.tolist(), strict=True) if count]):
+        for some in together([p for p, count in zip(parameters, used.tolist(), strict=True) if count]):
             parts = [self._part(p, rounds) for p in some]
             flat = torch.cat([part.flatten() for part in parts])
             self._sum(flat)
@@ -76,19 +75,5 @@ class LateSums:
         return rounded
 
     def _sum(self, tensor: Tensor) -> None:
-        n = self.group.size()
-        self.sent += 2 * (n - 1) * tensor.numel() * tensor.element_size() // n
+        self.sent += bytes_of_sum(tensor, self.group.size())
         dist.all_reduce(tensor, group=self.group)
-
-
-def _together(parameters: list[Tensor]) -> list[list[Tensor]]:
-    """As many as are sent at once."""
-    found: list[list[Tensor]] = []
-    size = _MOST
-    for p in parameters:
-        if size + 4 * p.numel() > _MOST:
-            found.append([])
-            size = 0
-        found[-1].append(p)
-        size += 4 * p.numel()
-    return found

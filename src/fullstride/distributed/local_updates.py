@@ -17,9 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from .messages import bytes_of_sum, together
 from .world import World
-
-_CHUNK = 8 << 20  # numbers that are summed at once
 
 
 class LocalUpdates:
@@ -58,12 +57,12 @@ class LocalUpdates:
     def _sum(self, tensors: Sequence[Tensor]) -> None:
         """The mean over islands, several tensors in a message."""
         n = self.group.size()
-        for batch in _batches(tensors):
-            flat = torch.cat([tensor.flatten() for tensor in batch])
+        for some in together(tensors):
+            flat = torch.cat([tensor.flatten() for tensor in some])
             dist.all_reduce(flat, group=self.group)
-            self.sent += 2 * (n - 1) * flat.numel() * flat.element_size() // n
+            self.sent += bytes_of_sum(flat, n)
             flat /= n
-            for tensor, part in zip(batch, flat.split([t.numel() for t in batch]), strict=True):
+            for tensor, part in zip(some, flat.split([t.numel() for t in some]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
     # ---- saving ------------------------------------------------------------------------------------------------------
@@ -80,18 +79,6 @@ class LocalUpdates:
             outer.copy_(state[name])
             if name in tensors:
                 self._sgd.state[outer]["momentum_buffer"] = tensors[name].clone()
-
-
-def _batches(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    found: list[list[Tensor]] = []
-    size = _CHUNK
-    for tensor in tensors:
-        if size + tensor.numel() > _CHUNK:
-            found.append([])
-            size = 0
-        found[-1].append(tensor)
-        size += tensor.numel()
-    return found
 
 
 def islands(world: World, count: int) -> tuple[Any, Any]:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
+from .messages import bytes_of_sum
 from .world import World
 
 
@@ -38,12 +39,12 @@ class Peers:
     def sum(self, tensor: Tensor) -> Tensor:
         """Over the parts, without a gradient."""
         total = tensor.detach().clone()
-        with self.exchange(2 * (self.size - 1) * total.numel() * total.element_size() // self.size):
+        with self.exchange(bytes_of_sum(total, self.size)):
             dist.all_reduce(total, group=self.group)
         return total
 
     def sum_with_gradient(self, tensor: Tensor) -> Tensor:
-        with self.exchange(2 * (self.size - 1) * tensor.numel() * tensor.element_size() // self.size):
+        with self.exchange(bytes_of_sum(tensor, self.size)):
             total: Tensor = all_reduce(tensor, group=self.group)
         return total
 

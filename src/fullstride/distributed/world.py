@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from . import rendezvous
+from .messages import bytes_of_sum
 
 _CHUNK = 32 << 20  # bytes of tensors that are sent at once: as good as any larger size, with little memory
 
@@ -29,7 +30,7 @@ class World:
     attempt: int = 0
     """How often torch's agent has started the processes anew."""
     sent: int = 0
-    """Bytes that this process sent, as far as collectives tell: a ring sends 2 (n - 1) / n of what it sums."""
+    """Bytes that this process sent in sums."""
     waited: float = 0.0
     """Seconds in these messages."""
     hosts: list[str] = field(default_factory=list)
@@ -59,12 +60,9 @@ class World:
         tensor = torch.tensor(values, dtype=torch.float64)
         with self._timed():
             dist.all_reduce(tensor, group=group)
-        self.count(tensor, self.size if group is None else group.size())
+        self.sent += bytes_of_sum(tensor, self.size if group is None else group.size())
         result: list[float] = tensor.tolist()
         return result
-
-    def mean(self, value: float) -> float:
-        return self.sum([value])[0] / self.size
 
     def gather(self, value: Any) -> list[Any]:
         """What each process says, fit for JSON, by rank."""
@@ -117,10 +115,6 @@ class World:
         yield
         if not self.local_rank:
             self.barrier()
-
-    def count(self, tensor: Tensor, size: int) -> None:
-        """A sum of it over so many was sent."""
-        self.sent += 2 * (size - 1) * tensor.numel() * tensor.element_size() // size
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
