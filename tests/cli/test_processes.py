@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -157,6 +159,40 @@ def test_processes_that_cannot_share_a_step_are_refused_once_and_leave_no_run(tm
     expected = "fullstride: processes: expected a number that can share 1 x 3 samples a step alike, such as 3; got 2;"
     assert one_line(err).startswith(expected)
     assert list(tmp_path.glob("runs/*")) == []
+
+
+def contents(folder):
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name != "run.lock"]
+    return {file.relative_to(folder): file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("starts", [["--nproc", "2", "--restarts", "1"], None], ids=["nproc", "torchrun"])
+def test_a_restart_leaves_a_run_of_another_command_alone(starts, whole, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(whole[1], run)
+    before = contents(run)
+    words = ["train", "mlp", "--folder", run, *TINY, *LONG, "--optimizer.lr", "0.5"]
+    if starts is None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        options = ["--nnodes", "1", "--nproc-per-node", "2", "--max-restarts", "1", "--master-addr", "127.0.0.1",
+                   "--master-port", str(port)]  # fmt: skip
+        command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "fullstride", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        code, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        code, out, err = Command(tmp_path, *words, *starts).wait()
+    assert code != 0
+    assert out == ""
+    assert f"{run} holds a run already" in err
+    assert contents(run) == before
+
+
+def test_what_all_processes_come_to_is_said_once(tmp_path):
+    words = ["train", "mlp", *TINY, "--nproc", "2", "--accumulate", "2", "--distributed.local-steps", "2", "--quiet"]
+    code, _, err = Command(tmp_path, *words).wait()
+    assert code == 0
+    assert err.count("meetings of the islands") == 1
 
 
 @pytest.mark.parametrize(

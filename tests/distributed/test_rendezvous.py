@@ -3,6 +3,7 @@ import socket
 import sys
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from fullstride.distributed import rendezvous
@@ -138,6 +139,63 @@ def test_gloo_is_here():
     rendezvous.check_backend("gloo")
 
 
+def meet_in_attempt(world, port, attempts):
+    """As under torchrun, whose store lives on."""
+    environment = at(port) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    return meet(world, environment | {"TORCHELASTIC_RESTART_COUNT": str(attempts[world.rank])})
+
+
+@pytest.fixture
+def agent_store():
+    return dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def test_processes_of_the_same_attempt_meet(agent_store):
+    for attempt in (0, 1, 2):
+        assert together(2, meet_in_attempt, agent_store.port, (attempt, attempt)) == ["met 2"] * 2
+
+
+def test_one_who_waits_in_an_older_attempt_ends_to_be_started_anew(agent_store):
+    behind, ahead = together(2, meet_in_attempt, agent_store.port, (1, 2))
+    assert behind.startswith("another host has started its processes 2 times anew, this one 1: it follows if it may")
+    assert ahead.startswith("expected 2 processes to meet")
+
+
+def how_long(world, environment, timeouts):
+    leave_group()
+    os.environ.update(environment)
+    with joined(timeout=timeouts[world.rank]):
+        return dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+
+def test_the_first_process_says_how_long_all_wait(free_port):
+    assert together(2, how_long, at(free_port), (50.0, 90.0)) == [50.0] * 2
+
+
+def begins(world, environment, frees):
+    os.environ.update(environment)
+    return [rendezvous.begins(is_free) for is_free in frees]
+
+
+@pytest.mark.parametrize(
+    ("frees", "expected"),
+    [
+        pytest.param([True, False], [True, False], id="of this command"),
+        pytest.param([False, False], [True, True], id="of somebody else"),
+        pytest.param([True, True, False], [True, False, False], id="ended before it made its folder"),
+    ],
+)
+@pytest.mark.parametrize("has_agent", [False, True])
+def test_a_run_is_that_of_the_command_if_an_attempt_had_room_for_it(frees, expected, has_agent, agent_store):
+    environment = {"TORCHELASTIC_USE_AGENT_STORE": "True", **at(agent_store.port)} if has_agent else {}
+    assert together(1, begins_without_file if has_agent else begins, environment, frees) == [expected]
+
+
+def begins_without_file(world, environment, frees):
+    leave_group()
+    return begins(world, environment, frees)
+
+
 # ---- what listens where ----------------------------------------------------------------------------------------------
 
 
@@ -203,6 +261,25 @@ def test_the_interface_to_this_host_is_the_loopback_one():
 
 def test_of_a_host_that_is_not_known_no_interface_is_named():
     assert rendezvous.interface_to("no-such-host.invalid") is None
+
+
+@pytest.mark.parametrize(("address", "local_size", "is_refused"), [
+    ("first-host", "1", True), ("first-host", "2", False), ("127.0.0.1", "1", False), ("localhost", "1", False),
+])  # fmt: skip
+@linux
+def test_a_name_that_leads_to_the_loopback_interface_is_refused_for_several_hosts(
+    address, local_size, is_refused, monkeypatch
+):
+    monkeypatch.setattr(rendezvous, "interface_to", lambda host: "lo")  # as /etc/hosts of many has it
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    for name, value in {"MASTER_ADDR": address, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": local_size}.items():
+        monkeypatch.setenv(name, value)
+    if not is_refused:
+        rendezvous.choose_interface()
+        assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
+        return
+    with pytest.raises(ValueError, match="MASTER_ADDR: expected an address that other hosts reach, got first-host"):
+        rendezvous.choose_interface()
 
 
 def test_an_interface_that_somebody_named_is_kept(monkeypatch):

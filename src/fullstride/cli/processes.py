@@ -14,7 +14,7 @@ from ..train.errors import PEER_LOST
 
 if TYPE_CHECKING:
     from ..distributed.world import World
-    from ..recipes.config import Config
+    from ..recipes.config import Distributed
 
 _OWN = ("--nproc", "--restarts", "--run", "--folder")
 """Options that the processes are not given as they are."""
@@ -84,19 +84,37 @@ def place(run: Path | None, recipe: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def joined(config: "Config | None" = None) -> Iterator["World"]:
+def joined(wish: "Distributed") -> Iterator["World"]:
     """All processes of this run: others than the first may have to ask it for the run."""
     from ..distributed.launching import end_with_launcher
     from ..distributed.world import joined
 
     end_with_launcher()
-    with joined() if config is None else joined(config.distributed.backend, config.distributed.timeout) as world:
+    with joined(wish.backend, wish.timeout) as world:
         yield world
 
 
+def wish_of(run: Path) -> "Distributed":
+    """That of a run which goes on, where it can be read: the first process's counts, and it says what is wrong."""
+    from ..recipes import config_files
+    from ..recipes.config import Distributed
+
+    try:
+        return config_files.read(run / "config.yaml").distributed
+    except (ValueError, OSError):
+        return Distributed()
+
+
 def goes_on(world: "World", run: Path | None) -> bool:
-    """Whether processes that were started anew have a run to go on with; the first one knows."""
-    return world.attempt > 0 and bool(world.from_first(run is not None and RunFolder.is_one(run)))
+    """Whether processes that were started anew have a run to go on with: one that this command began, as the first one
+    knows. A folder with another run is refused by all attempts."""
+    if world.is_alone:
+        return False
+    from ..distributed import agreement, rendezvous  # load torch
+
+    agreement.check_command(world, resumes=False)
+    is_one = run is not None and RunFolder.is_one(run)
+    return bool(world.from_first(world.is_first and not rendezvous.begins(not is_one) and is_one))
 
 
 def is_first_to_say(line: str) -> bool:

@@ -91,7 +91,7 @@ def _train(options: argparse.Namespace) -> int:
         with interrupts_held():
             from ..train.trainer import Trainer  # loads torch, which bad input need not wait for
 
-        with processes.joined(config) as world:
+        with processes.joined(config.distributed) as world:
             goes_on = processes.goes_on(world, run)
             return _fit(Trainer.resume(run) if goes_on and run else Trainer(config, run), options)
 
@@ -160,7 +160,7 @@ def _resume(options: argparse.Namespace) -> int:
         with interrupts_held():
             from ..train.trainer import Trainer
 
-        with processes.joined():
+        with processes.joined(processes.wish_of(options.folder)):
             return _fit(Trainer.resume(options.folder), options)
 
 

@@ -45,9 +45,9 @@ def facts(config_yaml: str, resumes: bool) -> dict[str, str]:
     }
 
 
-def check_that_all_resume(world: World) -> None:
-    """Others may be in check() with all their facts meanwhile."""
-    check(world, {"resumes": _RESUMES[True]})
+def check_command(world: World, resumes: bool) -> None:
+    """That all begin a run, or all go on with one. Others may be in check() with all their facts meanwhile."""
+    check(world, {"resumes": _RESUMES[resumes]})
 
 
 def check(world: World, own: dict[str, Any]) -> bool:

@@ -3,22 +3,27 @@
 Under torchrun the processes talk to its store. Started by other means, with RANK, WORLD_SIZE, MASTER_ADDR and
 MASTER_PORT set, the first one has the store, which then listens at MASTER_ADDR alone. Processes that
 `fullstride train --nproc` started on one machine meet in a file. In all cases gloo listens only on the interface that
-leads to MASTER_ADDR, unless GLOO_SOCKET_IFNAME names another. (torchrun's own store listens on all interfaces.)
+leads to MASTER_ADDR, unless GLOO_SOCKET_IFNAME names another, or none is found (by IPv6): gloo then takes that of the
+host's name. (torchrun's own store listens on all interfaces.)
 """
 
 import contextlib
 import datetime
 import importlib.util
+import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch.distributed as dist
 
 STORE_FILE = "FULLSTRIDE_STORE"
 """Names the file in which the processes of one machine meet."""
 _NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_POLL = 0.2  # seconds
 _SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 _BINDINGS = {"mpi": "a torch that was built with MPI", "ccl": "oneccl_bindings_for_pytorch"}
 
@@ -53,15 +58,45 @@ def join(backend: str, timeout: float) -> None:
     choose_interface()
     try:
         if STORE_FILE in os.environ:
-            dist.init_process_group(backend, store=_file_store(size), rank=rank, world_size=size, timeout=limit)
-        elif os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            dist.init_process_group(backend, store=_agent_store(size, limit), rank=rank, world_size=size,
-                                    timeout=limit)  # fmt: skip
+            store = _file_store(size)
+        elif _has_agent_store():
+            store = _agent_store(rank, size, limit)
         else:
-            dist.init_process_group(backend, store=_tcp_store(rank, size, limit), rank=rank, world_size=size,
-                                    timeout=limit)  # fmt: skip
+            store = _tcp_store(rank, size, limit)
+        backend, limit = _as_the_first(store, rank, backend, limit)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
     except (RuntimeError, OSError) as error:
-        raise ValueError(_in_words(error, size, timeout)) from None
+        raise ValueError(_in_words(error, size, limit.total_seconds())) from None
+
+
+def _as_the_first(
+    store: dist.Store, rank: int, backend: str, limit: datetime.timedelta
+) -> tuple[str, datetime.timedelta]:
+    """What the first process wants: of a run that goes on, it alone may know the config."""
+    if rank == 0:
+        store.set("how", json.dumps([backend, limit.total_seconds()]))
+        return backend, limit
+    wanted, seconds = json.loads(store.get("how"))
+    check_backend(wanted)
+    return wanted, datetime.timedelta(seconds=seconds)
+
+
+def begins(is_free: bool) -> bool:
+    """For the first process: whether no attempt of this command has begun a run yet. It is noted if there is room for
+    one. Before an attempt has, what stands in a folder is somebody else's."""
+    if STORE_FILE in os.environ:
+        mark = Path(f"{os.environ[STORE_FILE]}-began")
+        begun = mark.exists()
+        if is_free:
+            mark.touch()
+    elif _has_agent_store():
+        store = _of_agent(datetime.timedelta(seconds=60))
+        begun = store.check(["began"])
+        if is_free:
+            store.set("began", "")
+    else:  # nobody starts it anew
+        return True
+    return not begun
 
 
 def check_backend(backend: str) -> None:
@@ -81,7 +116,18 @@ def choose_interface() -> None:
     elif address and "GLOO_SOCKET_IFNAME" not in os.environ:
         name = interface_to(address)
         if name is not None:
+            _check_that_others_reach(name, address)
             os.environ["GLOO_SOCKET_IFNAME"] = name
+
+
+def _check_that_others_reach(interface: str, address: str) -> None:
+    """A host's own name often leads to 127.0.1.1 there, and elsewhere to its address."""
+    several = os.environ["WORLD_SIZE"] != os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
+    if several and _address_of(interface) == "127.0.0.1" and not address.startswith(("127.", "localhost")):
+        raise ValueError(
+            f"MASTER_ADDR: expected an address that other hosts reach, got {address}, which is this host's loopback"
+            " interface here; give the number, or set GLOO_SOCKET_IFNAME"
+        )
 
 
 def interface_to(host: str) -> str | None:
@@ -111,16 +157,40 @@ def _file_store(size: int) -> dist.Store:
     return dist.FileStore(f"{os.environ[STORE_FILE]}-{_attempt()}", size)
 
 
-def _agent_store(size: int, limit: datetime.timedelta) -> dist.Store:
-    """torchrun's, with names of its own for each start: env:// of torch 2.13 takes those of the last one again, and all
-    wait for processes that are gone (see pytorch issue 135712)."""
+def _has_agent_store() -> bool:
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _of_agent(limit: datetime.timedelta) -> dist.Store:
+    """torchrun's, which lives as long as its agent on the first host: all attempts have it."""
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(host, port, size, is_master=False, timeout=limit)
-    return dist.PrefixStore(f"attempt-{_attempt()}", store)
+    return dist.PrefixStore("fullstride", dist.TCPStore(host, port, is_master=False, timeout=limit))
 
 
-def _attempt() -> str:
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+def _agent_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
+    """With names of its own for each start: env:// of torch 2.13 takes those of the last one again, and all wait for
+    processes that are gone (see pytorch issue 135712).
+
+    Each host's agent counts by itself how often it has started. A process that ended before it came here was started
+    anew by one of them alone: those who wait for it then end, so that their agents follow.
+    """
+    store, attempt = _of_agent(limit), _attempt()
+    own = dist.PrefixStore(f"attempt-{attempt}", store)
+    store.set(f"came-{attempt}", "")
+    own.set(f"here-{rank}", "")
+    latest = time.monotonic() + limit.total_seconds()
+    while not own.check([f"here-{each}" for each in range(size)]):
+        if store.check([f"came-{attempt + 1}"]):
+            raise ValueError(f"another host has started its processes {attempt + 1} times anew, this one {attempt}: it"
+                             " follows if it may, see --max-restarts")  # fmt: skip
+        if time.monotonic() > latest:
+            raise RuntimeError("timed out")
+        time.sleep(_POLL)
+    return own
+
+
+def _attempt() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _tcp_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
