@@ -104,9 +104,10 @@ def test_islands_of_two_average_gradients_inside_and_weights_between_them(two_by
 
 
 def test_one_model_is_sent_in_a_round_and_nothing_between(two_by_two):
-    size = 4 * sum(p.numel() for p in make().parameters())  # of two, each sends as much as a ring does: 2 (n - 1) / n
+    numbers = sum(p.numel() for p in make().parameters())
+    half = 4 * ((numbers + 1) // 2)  # of the model, rounded up: to the other island, and inside of its own
     for _, sent, _ in two_by_two:
-        assert sent == [size * (step // EVERY) for step in range(1, EVERY * ROUNDS + 1)]
+        assert sent == [2 * half * (step // EVERY) for step in range(1, EVERY * ROUNDS + 1)]
 
 
 def stopped_between_rounds(world: World):
@@ -137,10 +138,22 @@ def test_slow_weights_of_islands_are_refused():
         training.mlp(distributed={"local_steps": 2}, optimizer={"lookahead": True})
 
 
-def in_bf16(world: World):
+class Tied(nn.Module):
+    """An embedding that is the head, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(64, 64), nn.Linear(64, 64, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.embedding(x.argmax(-1)))
+
+
+def in_bf16(world: World, is_tied):
     """Split weights of all processes before an outer step, and those after it."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    model = Tied() if is_tied else nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     optimizer = fullstride.optim.SGD(model.parameters(), lr=RATE)
     model, optimizer = fullstride.prepare(model, optimizer, precision="bf16", threads=1)
     replicas = Replicas(world, Plan(local_steps=1, outer_rate=1.0, outer_momentum=0.0), model, optimizer, "bf16")
@@ -154,15 +167,62 @@ def in_bf16(world: World):
     return before, own, {name: x.clone() for name, x in model.state_dict().items()}, dtypes
 
 
-def test_split_weights_stay_exact_through_an_outer_step():
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_split_weights_stay_exact_through_an_outer_step(is_tied):
     """To the last bit of fp32, of which bf16 has 16 less."""
-    (start, one, found, dtypes), (_, other, others_found, _) = together(2, in_bf16)
+    (start, one, found, dtypes), (_, other, others_found, _) = together(2, in_bf16, is_tied)
     assert dtypes == {torch.bfloat16}
     for name, before in start.items():
         delta = ((before - one[name]) + (before - other[name])) / 2
         assert torch.equal(found[name], before - delta), name
         assert torch.equal(found[name], others_found[name])
     assert any(not torch.equal(x, x.bfloat16().float()) for x in found.values())
+
+
+def at_one_step(world: World):
+    """The weights after a meeting, and after another call for the same step: the data may end there."""
+    model = make()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    replicas = Replicas(world, Plan(local_steps=EVERY, num_islands=world.size), model, optimizer, "fp32")
+    for step in range(1, 2 * EVERY + 1):
+        loss_of(model, batch_of(step, world.rank)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        replicas.after_step(step, shows=False)
+    met = [p.detach().clone() for p in model.parameters()]
+    replicas.after_step(step, shows=True)
+    return met, [p.detach().clone() for p in model.parameters()]
+
+
+def test_islands_meet_once_after_a_step():
+    for met, again in together(2, at_one_step):
+        assert all(torch.equal(one, other) for one, other in zip(met, again, strict=True))
+
+
+def how_of(world: World, plan):
+    how = Replicas(world, plan, make(), None, "fp32").how
+    world.barrier()  # the other one may still be connecting
+    return how
+
+
+def test_an_island_that_has_a_part_of_a_micro_batch_says_that_it_takes_it_for_a_whole_one():
+    for how in together(2, how_of, Plan(parts=2, local_steps=2)):
+        assert "1 x 1/2 of a micro-batch (islands take theirs for a whole one) each a step" in how
+
+
+def on_unlike_machines(world: World):
+    world.local_size = 1 if world.is_first else 2
+    with pytest.raises(ValueError, match=r"distributed\.islands") as caught:
+        Replicas(world, Plan(local_steps=2), make(), None, "fp32")
+    return str(caught.value)
+
+
+def test_machines_with_other_numbers_of_processes_are_asked_for_the_islands():
+    line = (
+        "distributed.islands: expected a number, as machines have 1 to 2 processes; give their number, or all as many"
+        " processes"
+    )
+    assert together(3, on_unlike_machines) == [line] * 3
 
 
 def refused(world: World, num_islands):

@@ -9,7 +9,6 @@ after each step: each then knows what all have seen.
 from collections.abc import Iterable
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -67,16 +66,15 @@ def _follow(module: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
 
 
 def running_statistics(model: nn.Module) -> list[Tensor]:
-    """Buffers that follow the data: those of BatchNorm and the like, in floating point."""
+    """Buffers of BatchNorm that follow the data, in floating point."""
     modules: Iterable[nn.Module] = (m for m in model.modules() if isinstance(m, _BatchNorm))
     return [b for module in modules for b in module.buffers(recurse=False) if b.is_floating_point()]
 
 
-def average(buffers: list[Tensor], group: dist.ProcessGroup | None = None) -> None:
-    if not buffers:
-        return
-    flat = torch.cat([b.detach().flatten().float() for b in buffers])
-    dist.all_reduce(flat, group=group)
-    flat /= dist.get_world_size(group)
-    for b, part in zip(buffers, flat.split([b.numel() for b in buffers]), strict=True):
-        b.copy_(part.view(b.shape))
+def other_buffers(model: nn.Module) -> list[Tensor]:
+    """What else is saved beside the weights. Nobody knows what a mean of it would be, so all have that of the first
+    process when it is looked at, as with DistributedDataParallel."""
+    return [
+        b for module in model.modules() if not isinstance(module, _BatchNorm)
+        for name, b in module._buffers.items() if b is not None and name not in module._non_persistent_buffers_set
+    ]  # fmt: skip

@@ -4,8 +4,10 @@
     outer   delta = mean over islands of (weights before - weights now); velocity = momentum velocity + delta;
             weights = weights before - lr (delta + momentum velocity)
 
-One message of the size of the model in H steps, instead of H. Douillard et al., DiLoCo, https://arxiv.org/abs/2311.08105;
-lr 0.7 and momentum 0.9 are theirs. The outer step is torch's SGD with Nesterov momentum, in fp32, on exact weights.
+One message of the size of the model in H steps, instead of H: each process of an island sends its share to those with
+its place in other islands, and hands the mean to its own island. Douillard et al., DiLoCo,
+https://arxiv.org/abs/2311.08105; lr 0.7 and momentum 0.9 are theirs. The outer step is torch's SGD with Nesterov
+momentum, in fp32, on exact weights.
 States of the inner optimizer stay each island's own.
 """
 
@@ -15,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .messages import bytes_of_sum, together
@@ -24,11 +27,18 @@ from .world import World
 class LocalUpdates:
     """sent: bytes that this process sent. waited: seconds in outer steps."""
 
-    def __init__(self, model: nn.Module, group: dist.ProcessGroup, every: int, lr: float, momentum: float) -> None:
-        self.every, self.group = every, group
+    def __init__(
+        self, model: nn.Module, island: dist.ProcessGroup, across: dist.ProcessGroup, every: int, lr: float,
+        momentum: float,
+    ) -> None:  # fmt: skip
+        self.every, self._island, self._across = every, island, across
         self.sent, self.waited = 0, 0.0
         self._model = model
         self._names = [name for name, _ in model.named_parameters()]
+        tied: dict[Tensor, list[str]] = {}
+        for name, p in model.named_parameters(remove_duplicate=False):
+            tied.setdefault(p, []).append(name)
+        self._places = list(tied.values())  # names of each, of which a state_dict has all
         weights = model.state_dict()
         self._outer = [weights[name].detach().float().clone() for name in self._names]
         self._sgd = torch.optim.SGD(self._outer, lr=lr, momentum=momentum, nesterov=momentum > 0)
@@ -51,18 +61,22 @@ class LocalUpdates:
 
     def put_into_model(self) -> None:
         state = self._model.state_dict()
-        state.update(zip(self._names, self._outer, strict=True))
+        for names, outer in zip(self._places, self._outer, strict=True):
+            state.update(dict.fromkeys(names, outer))
         self._model.load_state_dict(state)
 
     def _sum(self, tensors: Sequence[Tensor]) -> None:
         """The mean over islands, several tensors in a message."""
-        n = self.group.size()
+        across, within = self._across.size(), self._island.size()
         for some in together(tensors):
             flat = torch.cat([tensor.flatten() for tensor in some])
-            dist.all_reduce(flat, group=self.group)
-            self.sent += bytes_of_sum(flat, n)
-            flat /= n
-            for tensor, part in zip(some, flat.split([t.numel() for t in some]), strict=True):
+            shares = F.pad(flat, (0, -len(flat) % within)).view(within, -1)
+            own = shares[self._island.rank()].clone()
+            dist.all_reduce(own, group=self._across)
+            dist.all_gather(list(shares), own, group=self._island)
+            self.sent += bytes_of_sum(own, across) + (within - 1) * own.numel() * own.element_size()
+            mean = shares.flatten()[: len(flat)] / across
+            for tensor, part in zip(some, mean.split([t.numel() for t in some]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
     # ---- saving ------------------------------------------------------------------------------------------------------

@@ -56,6 +56,7 @@ class Replicas:
         self.island: dist.ProcessGroup | None = None
         self.divisor, self.how, self._may_drift = plan.micros, "one process", plan.may_drift
         self._began = (0, 0.0, 0.0)
+        self._met = -1  # the step of the last outer step
         if world.is_alone:
             return
         count = self._num_islands(plan)
@@ -69,13 +70,20 @@ class Replicas:
         self.divisor *= group.size()
         self.how = self._describe(plan, count, precision, group)
         if outer is not None:
-            self.local = LocalUpdates(model, outer, plan.local_steps, plan.outer_rate, plan.outer_momentum)
+            self.local = LocalUpdates(model, group, outer, plan.local_steps, plan.outer_rate, plan.outer_momentum)
             self.island = group
 
     def _num_islands(self, plan: Plan) -> int:
         if not plan.local_steps:
             return 1
-        size, nodes = self.world.size, self.world.size // self.world.local_size
+        size = self.world.size
+        each = self.world.gather(self.world.local_size)
+        if plan.num_islands is None and len(set(each)) > 1:
+            raise ValueError(
+                f"distributed.islands: expected a number, as machines have {min(each)} to {max(each)} processes; give"
+                " their number, or all as many processes"
+            )
+        nodes = size // each[0]
         count = plan.num_islands or (nodes if nodes > 1 else size)
         if size % count:
             raise ValueError(f"distributed.islands: expected a divisor of the {size} processes, got {count}")
@@ -87,11 +95,16 @@ class Replicas:
             chosen, how = "", "no gradients are sent"
         else:
             chosen, why = wire.choose(plan.gradients, precision, group, plan.wire)
-            self.averaged = (Averaged if plan.uses_all else LateSums)(self._module, group, chosen)
+            if plan.uses_all:
+                self.averaged = Averaged(self._module, group, chosen)
+            else:
+                stepped = [p for own in self._optimizer.param_groups for p in own["params"]]
+                self.averaged = LateSums(self._module, stepped, group, chosen)
             how = f"gradients are sent in {chosen} ({why})"
         share = f"{plan.micros} micro-batches" if plan.micros > 1 else "one micro-batch"
         if plan.parts > 1:
             share = f"{plan.micros} x 1/{plan.parts} of a micro-batch"
+            share += "" if self.peers is not None else " (islands take theirs for a whole one)"
         local = f"; {count} islands, whose weights are averaged every {plan.local_steps} steps" if count > 1 else ""
         return f"{self.world.size} processes, {share} each a step; {how}{local}"
 
@@ -123,10 +136,13 @@ class Replicas:
             return
         if skipped and self.averaged is not None:
             self.averaged.forget()
-        if self.local is not None and self.meets(step, shows):
+        if self.local is not None and self.meets(step, shows) and step != self._met:
             self.local.average()
+            self._met = step
         if self._statistics and (self.local is None or shows):
-            batch_norm.average(self._statistics)
+            self.world.average(self._statistics)
+        if shows:
+            self.world.tensors_from_first(batch_norm.other_buffers(self._module))
         if shows and self._may_drift:
             self.repair()
 

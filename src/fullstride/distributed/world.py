@@ -58,11 +58,23 @@ class World:
         if self.is_alone:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
+        self._sum(tensor, group)
+        result: list[float] = tensor.tolist()
+        return result
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrites each by its mean over all processes, taken in fp32."""
+        flat = torch.cat([tensor.detach().flatten().float() for tensor in tensors])
+        self._sum(flat, None)
+        flat /= self.size
+        with torch.no_grad():
+            for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
+    def _sum(self, tensor: Tensor, group: dist.ProcessGroup | None) -> None:
         with self._timed():
             dist.all_reduce(tensor, group=group)
         self.sent += bytes_of_sum(tensor, self.size if group is None else group.size())
-        result: list[float] = tensor.tolist()
-        return result
 
     def gather(self, value: Any) -> list[Any]:
         """What each process says, fit for JSON, by rank."""
