@@ -98,6 +98,23 @@ def test_a_loss_may_call_parts_of_a_model(tmp_path):
     assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], abs=TOLERANCE)
 
 
+def fit_a_head(world: World, run):
+    model = Halves()
+    fullstride.fit(
+        model, DataLoader(DATA, 8), batch_loss=loss_of_halves, optimizer=torch.optim.AdamW(model.head.parameters()),
+        epochs=2, accumulate=2, precision="bf16", threads=1, run=run, report=False, quiet=True, logging={"every": 1},
+        distributed={"gradients": "fp32"},
+    )  # fmt: skip
+
+
+def test_an_optimizer_may_have_a_part_of_the_parameters(tmp_path):
+    """The others, which nobody froze, have gradients of bf16."""
+    for num in (1, 2):
+        together(num, fit_a_head, tmp_path / str(num))
+    one, two = (losses(tmp_path / str(num)) for num in (1, 2))
+    assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], abs=1e-3)
+
+
 def fit_a_shared_loader(world: World, run):
     sampler: DistributedSampler[object] = DistributedSampler(DATA, world.size, world.rank)
     with pytest.raises(ValueError, match="DistributedSampler") as caught:

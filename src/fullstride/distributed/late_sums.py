@@ -8,7 +8,7 @@ gradients.py has it. A parameter that no process has used has no gradient.
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -19,10 +19,14 @@ from .messages import bytes_of_sum, together
 
 
 class LateSums:
-    """The face of Averaged: `model` is the model itself. sent: bytes. exposed: seconds of the sums."""
+    """The face of Averaged: `model` is the model itself. sent: bytes. exposed: seconds of the sums.
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup, wire: str) -> None:
+    stepped: the parameters of the optimizer.
+    """
+
+    def __init__(self, module: nn.Module, stepped: Iterable[Tensor], group: dist.ProcessGroup, wire: str) -> None:
         self.model, self.group, self.wire = module, group, wire
+        self._stepped = list(stepped)  # gradients of others nobody wants, nor sets to zero
         self.sent, self.exposed = 0, 0.0
         self.flushes = False
         self._residuals: dict[Tensor, Tensor] = {}
@@ -48,7 +52,7 @@ class LateSums:
 
     @torch.no_grad()
     def _sum_all(self) -> None:
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        parameters = [p for p in self._stepped if p.requires_grad]
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
         self._sum(used)
         rounds = self.wire == "bf16" and not self.flushes
