@@ -8,7 +8,7 @@ import pytest
 from fullstride.distributed.world import World
 from fullstride.run_folder.folder import RunFolder
 from fullstride.run_folder.metrics import read
-from fullstride.train.errors import Interrupted
+from fullstride.train.errors import Interrupted, PeerLost
 from fullstride.train.hooks import Hook
 from fullstride.train.trainer import Trainer
 
@@ -120,13 +120,82 @@ def test_islands_hear_of_a_signal_when_they_meet(tmp_path):
 
 
 def test_islands_meet_before_they_are_saved_and_go_on_with_their_velocity(tmp_path):
-    config = training.mlp(distributed={"local_steps": 5}, evaluation={"every": 25}, accumulate=2)
-    run = tmp_path / "run"
+    """Of SGD without momentum, as states of the inner optimizer are each island's own."""
+    config = training.mlp(
+        distributed={"local_steps": 5}, evaluation={"every": 25}, accumulate=2, clip=None,
+        optimizer={"name": "sgd", "momentum": 0.0, "lr": 0.05},
+    )  # fmt: skip
+    whole, run = train(2, config, tmp_path / "whole"), tmp_path / "run"
     together(2, fit_until, config, run, 12, 1)
     saved = final(run)[0]
     assert saved["outer"].keys() == saved["model"].keys()
     goes_on(2, run)
-    assert sorted(training.rows(run)) == list(range(1, training.STEPS + 1))
+    assert_same_tensors(final(whole)[0], final(run)[0])
+
+
+class Breaks(Hook):
+    """The first micro-batch of the next step is computed, the second cannot be read."""
+
+    def on_step(self, trainer, loss):
+        if trainer.state.step == 12:
+            own, batches = trainer.loader.next, iter([True])
+
+            def read():
+                if next(batches, False):
+                    return own()
+                raise OSError("the disk is gone")
+
+            trainer.loader.next = read
+
+
+def fit_until_it_breaks(world, config, run):
+    trainer = Trainer(config, run, [Breaks()] if world.is_first else [])
+    trainer.quiet = True
+    with pytest.raises((OSError, PeerLost)) as caught:
+        trainer.fit()
+    return type(caught.value).__name__
+
+
+@pytest.mark.parametrize("then", [1, 2])
+def test_what_breaks_in_the_middle_of_a_step_of_two_leaves_whole_steps(then, of_one, tmp_path):
+    assert together(2, fit_until_it_breaks, training.mlp(), tmp_path / "run") == ["OSError", "PeerLost"]
+    assert final(tmp_path / "run")[1]["state"]["step"] == 12
+    goes_on(then, tmp_path / "run")
+    assert_alike(of_one, tmp_path / "run", 2e-5)
+
+
+class SaveWhileItWaits(Hook):
+    """SIGUSR1 comes when this process has told the others that there was none."""
+
+    def on_step(self, trainer, loss):
+        world = trainer.together.world
+        if trainer.state.step == 7:
+            own = world.sum
+
+            def waits(*arguments):
+                del world.sum
+                os.kill(os.getpid(), signal.SIGUSR1)
+                return own(*arguments)
+
+            world.sum = waits
+
+
+def fit_with(world, config, run, hooks, rank):
+    trainer = Trainer(config, run, hooks if world.rank == rank else [])
+    trainer.quiet = True
+    trainer.fit()
+    return trainer.together.world.timeout.total_seconds()
+
+
+@pytest.mark.parametrize("hook", [StopOne(7, signal.SIGUSR1), SaveWhileItWaits()], ids=["between", "in a sum"])
+def test_a_signal_to_save_counts_whichever_process_gets_it_and_when(hook, tmp_path):
+    together(2, fit_with, training.mlp(steps=12), tmp_path / "run", [hook], 1)
+    assert (tmp_path / "run" / "log.txt").read_text().count("SIGUSR1: saving") == 1
+
+
+def test_groups_of_a_run_wait_as_long_as_its_config_says(tmp_path):
+    config = training.mlp(steps=2, distributed={"timeout": 77.0})
+    assert together(2, fit_with, config, tmp_path / "run", [], 0) == [77.0] * 2
 
 
 def test_islands_that_meet_in_every_step_of_sgd_train_as_gradients_that_are_averaged(tmp_path):

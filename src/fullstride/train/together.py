@@ -5,6 +5,7 @@ that writes rows or logs is the same code in all. A signal to any of them counts
 """
 
 import contextlib
+import datetime
 import logging
 import re
 import signal
@@ -42,6 +43,7 @@ class Together:
     def __init__(self, stack: contextlib.ExitStack, config: Config, resumes: bool) -> None:
         wish = config.distributed
         self.world: World = stack.enter_context(joined(wish.backend, wish.timeout))
+        self.world.timeout = datetime.timedelta(seconds=wish.timeout)  # of groups that are still to be made
         self.share = Share(self.world.size, self.world.rank, config.accumulate)
         self.stop: int | None = None  # the signal that all know of
         self.save = False
@@ -136,11 +138,12 @@ class Together:
         if island is not None:
             total, count = self.world.sum([loss, samples], island)
             return total / island.size(), round(count * self.world.size / island.size()), ""
+        saves, signals.save = signals.save, False  # one that comes during the sum counts for the next step
         flags = [float(signals.stop == number) for number in _STOPS]
-        flags += [float(signals.save), float(bool(wish))]
+        flags += [float(saves), float(bool(wish))]
         total, count, *stops, save, ends = self.world.sum([loss, samples, *flags])
         self.stop = next((number for number, flag in zip(_STOPS, stops, strict=True) if flag), None)
-        self.save, signals.save = bool(save), False
+        self.save = bool(save)
         return total / self.world.size, round(count), wish or "another process wished to" * bool(ends)
 
     def poll(self, signals: Signals) -> tuple[int | None, bool]:
@@ -172,7 +175,7 @@ def is_loss(error: Exception) -> bool:
 def config_of(run: Path) -> str:
     """The YAML of a run; of several processes the first one reads it, and an error is everybody's."""
     world = current()
-    agreement.check_that_all_resume(world)  # else one waits for the config of another that has none
+    agreement.check_command(world, resumes=True)  # else one waits for the config of another that has none
     text, trouble = "", None
     if world.is_first:
         try:

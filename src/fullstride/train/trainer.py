@@ -221,7 +221,7 @@ class Trainer:
         if not self._resumes:
             self.task.write_files(self.folder.path)
         quiet = self.quiet or not self.together.writes
-        stack.callback(set_up_logging(self.folder.log, quiet))
+        stack.callback(set_up_logging(self.folder.log, quiet, self.together.writes))
         assembly.mind_warmup(self.config, self.length)
         if not self.together.is_alone:
             assembly.mind_islands(self.config, self.length)
@@ -406,7 +406,7 @@ class Trainer:
         """Before the run ends by an error: where its state is sound, it is saved."""
         if not self._is_sound or isinstance(error, Diverged) or not self._can_save(error):
             return
-        if self._is_half:  # the step begins again
+        if self._is_half or not self.together.is_alone:  # the step begins again: others have a part of it
             self.state.begin_step()
         try:
             self.saver.wait()
@@ -444,9 +444,8 @@ class Trainer:
             return
         logger.warning("step %d skipped: its gradient is not finite (loss %g)", self.state.step, loss)
         if self.state.nonfinite >= self.config.max_nonfinite:
-            raise Diverged(
-                f"{self.state.nonfinite} steps in a row had a gradient that is not finite; {self._way_back()}"
-            )
+            text = f"{self.state.nonfinite} steps in a row had a gradient that is not finite; {self._way_back()}"
+            raise Diverged(text if self.together.writes else "")  # all do: it is said once
 
     def _way_back(self) -> str:
         kept = f"the checkpoints in {self.folder.path} are good" if self.store.steps() else "nothing was saved yet"

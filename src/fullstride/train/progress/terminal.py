@@ -48,10 +48,14 @@ def _leave_the_bar() -> None:
 os.register_at_fork(after_in_child=_leave_the_bar)
 
 
-def set_up_logging(log_file: Path | None, quiet: bool = False) -> Callable[[], None]:
-    """Sends the "fullstride" logger to standard error (only warnings if quiet) and to a file. Gives what undoes it."""
+def set_up_logging(log_file: Path | None, quiet: bool = False, is_first: bool = True) -> Callable[[], None]:
+    """Sends the "fullstride" logger to standard error (only warnings if quiet) and to a file. Gives what undoes it.
+
+    is_first: of several processes, which all come to the same warnings.
+    """
     package = logging.getLogger("fullstride")
-    handlers: list[logging.Handler] = [_Lines(logging.WARNING if quiet else logging.INFO)]
+    level = logging.WARNING if quiet else logging.INFO
+    handlers: list[logging.Handler] = [_Lines(level if is_first else logging.ERROR)]
     if log_file is not None:
         handlers.append(_File(log_file))
     undo = contextlib.ExitStack()
