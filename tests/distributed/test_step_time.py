@@ -87,6 +87,18 @@ def test_a_latency_within_the_noise_is_none():
     assert fit([(1e6, 0.9e-2), (2e6, 2e-2), (4e6, 4.1e-2)]).latency == 0
 
 
+def test_a_burst_that_small_sums_pass_in_is_not_the_rate_of_a_link():
+    """Of 1e8 bytes a second, of which 1e5 pass at once; and one small sum was disturbed."""
+    sums = [(1e4, 1e-4), (3e4, 9e-3), (1e5, 1e-4), (1e6, 9.1e-3), (1e7, 9.91e-2), (1e8, 1.0)]
+    assert fit(sums).bandwidth == pytest.approx(1e8, rel=1e-2)
+    assert fit(sums).latency < 1e-4
+
+
+def test_sums_that_take_no_longer_when_they_are_larger_are_refused():
+    with pytest.raises(ValueError, match="take longer the larger they are"):
+        fit([(1e3, 1.0), (2e3, 2.0), (1e6, 1.0)])
+
+
 @pytest.mark.parametrize("pairs", [[(1e6, 1.0)], [(1e6, 1.0), (1e6, 2.0)], [(1e6, 0.0), (2e6, 1.0)]])
 def test_too_few_sums_are_refused(pairs):
     with pytest.raises(ValueError, match="sums of two sizes or more"):

@@ -16,6 +16,7 @@ work of one in a step. Strong scaling: the batch of one is divided; the optimize
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -142,18 +143,16 @@ def efficiency(compute: Compute, sent: Sent, nodes: int, link: Link, kind: Kind 
 
 
 def fit(measured: Iterable[tuple[float, float]], nodes: int = 2, work: float = 0.0) -> Link:
-    """The link for which sums of (bytes, seconds) come out best: least squares of relative errors, as sizes and times
-    span some powers of ten and small ones count as much as large ones."""
-    pairs = list(measured)
+    """The link for which sums of (bytes, seconds) come out: the largest one exactly, as small ones may pass in a burst
+    that a link allows, and of the latencies that each other one then asks for, their median, as some were disturbed."""
+    pairs = sorted(measured)
     if nodes < 2 or len({size for size, _ in pairs}) < 2 or any(seconds <= 0 for _, seconds in pairs):
         raise ValueError(f"expected sums of two sizes or more over two nodes or more, got {len(pairs)} over {nodes}")
-    rows = [(2 * (nodes - 1) / seconds, sent_bytes(size, nodes) / seconds) for size, seconds in pairs]
-    aa, ab, bb = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    a, b = (sum(row[i] for row in rows) for i in (0, 1))
-    determinant = aa * bb - ab * ab
-    latency, per_byte = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
-    if latency < 0:  # within the noise of large sums
-        latency, per_byte = 0.0, b / bb
-    if per_byte <= 0:
+    messages, (largest, longest) = 2 * (nodes - 1), pairs[-1]
+    lines = [
+        (seconds * largest - longest * size) / (largest - size) for size, seconds in pairs if size < largest
+    ]  # where the line through both crosses that of 0 bytes
+    start = max(0.0, statistics.median(lines))
+    if start >= longest:
         raise ValueError("expected sums that take longer the larger they are; measure larger ones")
-    return Link(latency, 1 / per_byte, work)
+    return Link(start / messages, sent_bytes(largest, nodes) / (longest - start), work)
