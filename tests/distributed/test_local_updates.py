@@ -138,6 +138,20 @@ def test_slow_weights_of_islands_are_refused():
         training.mlp(distributed={"local_steps": 2}, optimizer={"lookahead": True})
 
 
+def test_islands_that_freeze_are_refused():
+    with pytest.raises(ValueError, match=r"freeze\.enabled: expected no local_steps with it: each island would freeze"):
+        training.seven(distributed={"local_steps": 2}, optimizer={"lookahead": False})
+
+
+@pytest.mark.parametrize(("wish", "expected"), [
+    ({"local_steps": 2, "islands": 1}, "2 or more, or None, got 1"),
+    ({"islands": 2}, "distributed.local_steps with it, got 2"),
+])  # fmt: skip
+def test_islands_that_would_have_no_effect_are_refused(wish, expected):
+    with pytest.raises(ValueError, match=rf"distributed\.islands: expected {expected}"):
+        training.mlp(distributed=wish)
+
+
 class Tied(nn.Module):
     """An embedding that is the head, too."""
 

@@ -88,6 +88,9 @@ def at(port, address="127.0.0.1", size=2):
     return {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port)}
 
 
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+
+
 @pytest.fixture
 def free_port():
     """Nobody else is given it at once: the kernel goes round."""
@@ -110,13 +113,13 @@ def test_a_port_in_use_is_told_in_a_line():
 
 
 def test_an_address_of_another_host_is_told_in_a_line(free_port):
-    said = meet_as(0, at(free_port, "192.0.2.1"))  # for documents: nobody has it
+    said = meet_as(0, at(free_port, "192.0.2.1") | LOOPBACK)  # for documents: nobody has it
     expected = "MASTER_ADDR: expected an address of this host, which runs the first process, got"
     assert said == f"{expected} 192.0.2.1:{free_port}"
 
 
 def test_a_name_that_is_no_host_is_told_in_a_line(free_port):
-    said = meet_as(0, at(free_port, "no-such-host.invalid"))
+    said = meet_as(0, at(free_port, "no-such-host.invalid") | LOOPBACK)
     assert said.startswith(f"the processes could not meet at no-such-host.invalid:{free_port}: ")
 
 
@@ -155,10 +158,35 @@ def test_processes_of_the_same_attempt_meet(agent_store):
         assert together(2, meet_in_attempt, agent_store.port, (attempt, attempt)) == ["met 2"] * 2
 
 
-def test_one_who_waits_in_an_older_attempt_ends_to_be_started_anew(agent_store):
-    behind, ahead = together(2, meet_in_attempt, agent_store.port, (1, 2))
-    assert behind.startswith("another host has started its processes 2 times anew, this one 1: it follows if it may")
+@pytest.mark.parametrize("attempts", [(1, 2), (0, 2)])
+def test_one_who_waits_in_an_older_attempt_ends_to_be_started_anew(attempts, agent_store):
+    behind, ahead = together(2, meet_in_attempt, agent_store.port, attempts)
+    assert behind.startswith("another host has started its processes anew more than")
+    assert behind.endswith("it follows if it may, see --max-restarts")
     assert ahead.startswith("expected 2 processes to meet")
+
+
+def meet_twice(world, environment):
+    return [meet(world, environment), meet(world, environment)]
+
+
+@pytest.mark.parametrize("has_agent", [False, True])
+def test_a_script_may_train_twice(has_agent, agent_store, free_port):
+    ways = {"TORCHELASTIC_USE_AGENT_STORE": "True", **at(agent_store.port)} if has_agent else at(free_port)
+    assert together(2, meet_twice, ways) == [["met 2", "met 2"]] * 2
+
+
+def meet_in_a_file_twice(world):
+    dist.destroy_process_group()
+    sums = []
+    for _ in range(2):
+        with joined(timeout=60.0) as found:
+            sums += found.sum([1.0])
+    return sums
+
+
+def test_processes_of_one_machine_may_meet_twice():
+    assert together(2, meet_in_a_file_twice) == [[2.0, 2.0]] * 2
 
 
 def how_long(world, environment, timeouts):
@@ -280,6 +308,22 @@ def test_a_name_that_leads_to_the_loopback_interface_is_refused_for_several_host
         return
     with pytest.raises(ValueError, match="MASTER_ADDR: expected an address that other hosts reach, got first-host"):
         rendezvous.choose_interface()
+
+
+def test_an_address_that_no_interface_leads_to_is_refused(monkeypatch):
+    """gloo by itself would take, and listen on, the interface of the host's name."""
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")
+    with pytest.raises(ValueError, match="MASTER_ADDR: expected an address that an interface of this host leads"):
+        rendezvous.choose_interface()
+
+
+@linux
+def test_an_interface_for_other_hosts_says_nothing_of_processes_that_meet_in_a_file(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "wg0")
+    monkeypatch.setenv(rendezvous.STORE_FILE, "store")
+    rendezvous.choose_interface()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 def test_an_interface_that_somebody_named_is_kept(monkeypatch):

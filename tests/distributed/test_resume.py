@@ -1,14 +1,17 @@
 """Runs of several processes that are stopped, and go on with as many or with others."""
 
 import os
+import re
 import signal
 
 import pytest
+import torch.distributed as dist
 
-from fullstride.distributed.world import World
+from fullstride.data.loader import DataEnded
+from fullstride.distributed.world import World, current
 from fullstride.run_folder.folder import RunFolder
 from fullstride.run_folder.metrics import read
-from fullstride.train.errors import Interrupted, PeerLost
+from fullstride.train.errors import Diverged, Interrupted, PeerLost
 from fullstride.train.hooks import Hook
 from fullstride.train.trainer import Trainer
 
@@ -98,9 +101,9 @@ def test_sharded_states_are_saved_as_those_of_one_process(of_two, tmp_path):
     assert_same_tensors(tensors, others)
 
 
-@pytest.mark.parametrize("wire", ["fp32", "bf16"])
-def test_bf16_training_goes_on_to_the_same_bits(wire, tmp_path):
-    config = training.mlp(precision="bf16", distributed={"gradients": wire}, checkpoints={"every": 10})
+@pytest.mark.parametrize(("wire", "every"), [("fp32", 10), ("bf16", 10), ("bf16", 1)])
+def test_bf16_training_goes_on_to_the_same_bits(wire, every, tmp_path):
+    config = training.mlp(precision="bf16", distributed={"gradients": wire}, checkpoints={"every": every})
     whole = train(2, config, tmp_path / "whole")
     run = tmp_path / "run"
     together(2, fit_until, config, run, 9, 0)  # the step that is saved sends all that waited
@@ -206,10 +209,97 @@ def test_islands_that_meet_in_every_step_of_sgd_train_as_gradients_that_are_aver
     assert_alike(averaged, islands, 2e-5, of_norms=10.0)  # norms are of an island's own gradients
 
 
-def which_folder(world: World, run):
-    trainer = Trainer.resume(run)
-    return trainer.config.recipe
+class ToTheEndOfData(Hook):
+    """The data of a run that goes on has ended."""
+
+    def on_start(self, trainer):
+        def ended():
+            raise DataEnded
+
+        trainer.loader.next = ended
 
 
-def test_the_run_folder_is_needed_in_the_first_process_alone(of_two):
-    assert together(2, which_folder, of_two) == ["mlp", "mlp"]
+def resume_at_the_end_of_data(world, run):
+    trainer = Trainer.resume(run, [ToTheEndOfData()])
+    trainer.quiet = True
+    trainer.fit()
+
+
+def test_islands_that_find_no_more_data_do_not_meet_again(tmp_path):
+    config = training.mlp(distributed={"local_steps": 5}, evaluation={"every": 25}, accumulate=2)
+    together(2, fit_until, config, tmp_path / "run", 12, 1)
+    before = final(tmp_path / "run")[0]["model"]
+    together(2, resume_at_the_end_of_data, tmp_path / "run")
+    assert_same_tensors({"model": before}, {"model": final(tmp_path / "run")[0]["model"]})
+
+
+def goes_on_elsewhere(world: World, run):
+    """The first process has the run; others have a folder of that name with other contents, or none."""
+    os.chdir(run.parent if world.is_first else run.parents[1] / f"host-{world.rank}")
+    trainer = Trainer.resume(run.name)
+    trainer.quiet = True
+    trainer.fit()
+
+
+@pytest.mark.parametrize("recipe", ["mlp", "clip", "llama"])
+def test_the_run_folder_is_needed_in_the_first_process_alone(recipe, tmp_path):
+    """With the tokenizers of clip and, here, llama, which are files in it."""
+    (tmp_path / "host-0").mkdir()
+    (tmp_path / "host-1" / "run").mkdir(parents=True)
+    (tmp_path / "host-1" / "run" / "characters.json").write_text("not one")
+    whole, run = tmp_path / "whole", tmp_path / "host-0" / "run"
+    config = {"mlp": training.mlp, "clip": training.clip, "llama": lambda: training.llama(tmp_path)}[recipe]()
+    if recipe == "llama":
+        train(1, config.replace(steps=1), tmp_path / "first")
+        config = config.replace(data={"tokenizer": str(tmp_path / "first" / "characters.json")})
+    train(2, config, whole)
+    together(2, fit_until, config, run, 12, 1)
+    together(2, goes_on_elsewhere, run)
+    assert_same_tensors(final(whole)[0], final(run)[0])
+
+
+class Poisoned(Hook):
+    """Losses of one process are not finite from some step on."""
+
+    def on_start(self, trainer):
+        loss = trainer.task.loss
+        trainer.task.loss = lambda model, batch: loss(model, batch) * (float("nan") if trainer.state.step >= 6 else 1)
+
+
+def diverge(world, config, run):
+    trainer = Trainer(config, run, [Poisoned()] if world.rank == 1 else [])
+    trainer.quiet = True
+    with pytest.raises((Diverged, PeerLost)) as caught:
+        trainer.fit()
+    return type(caught.value).__name__, str(caught.value), caught.value.is_told_elsewhere
+
+
+def test_all_diverge_alike_and_one_says_so(tmp_path):
+    one, other = together(2, diverge, training.mlp(max_nonfinite=3), tmp_path / "run")
+    assert one[0] == other[0] == "Diverged"
+    assert "3 steps in a row had a gradient that is not finite; nothing was saved yet: check" in one[1]
+    assert (one[2], other[2]) == (False, True)
+
+
+def test_an_island_that_diverges_says_so_itself(tmp_path):
+    config = training.mlp(max_nonfinite=3, distributed={"local_steps": 20}, accumulate=2)
+    one, other = together(2, diverge, config, tmp_path / "run")
+    assert one[0] == "PeerLost"
+    assert other[0] == "Diverged"
+    assert re.match("rank 1 on .*: 3 steps in a row had a gradient that is not finite", other[1])
+    assert not other[2]
+
+
+def lose_the_first(world, config, run):
+    """Before the first step, when all know each other."""
+    if world.is_first:
+        current()
+        return dist.destroy_process_group()
+    with pytest.raises(PeerLost) as caught:
+        Trainer(config, run).fit()
+    return str(caught.value)
+
+
+def test_who_loses_another_before_the_first_step_says_so(tmp_path):
+    _, said = together(2, lose_the_first, training.mlp(), tmp_path / "run")
+    assert "lost another process" in said

@@ -48,7 +48,7 @@ def _run(arguments: list[str]) -> int:
         code: int = options.command(options)
         return code
     except RunEnded as error:
-        return _say(error, error.code)
+        return error.code if error.is_told_elsewhere else _say(error, error.code)
     except (ValueError, FileNotFoundError) as error:
         return _say(error, BAD_INPUT)
     except BrokenPipeError:  # the reader, `head` say, has seen enough

@@ -88,9 +88,10 @@ def joined(wish: "Distributed") -> Iterator["World"]:
     """All processes of this run: others than the first may have to ask it for the run."""
     from ..distributed.launching import end_with_launcher
     from ..distributed.world import joined
+    from ..train.together import losses_named
 
     end_with_launcher()
-    with joined(wish.backend, wish.timeout) as world:
+    with joined(wish.backend, wish.timeout) as world, losses_named(world):
         yield world
 
 

@@ -94,7 +94,7 @@ class Averaged:
 
     def flush(self) -> None:
         """In the next step everything is sent in fp32: nothing waits behind it, and it can be resumed to the bit."""
-        self.flushes = bool(self._residuals)
+        self.flushes = self.wire == "bf16"
 
     def forget(self) -> None:
         """A step was skipped: what was rounded off is not finite, or of another loss scale."""

@@ -3,28 +3,33 @@
 Under torchrun the processes talk to its store. Started by other means, with RANK, WORLD_SIZE, MASTER_ADDR and
 MASTER_PORT set, the first one has the store, which then listens at MASTER_ADDR alone. Processes that
 `fullstride train --nproc` started on one machine meet in a file. In all cases gloo listens only on the interface that
-leads to MASTER_ADDR, unless GLOO_SOCKET_IFNAME names another, or none is found (by IPv6): gloo then takes that of the
-host's name. (torchrun's own store listens on all interfaces.)
+leads to MASTER_ADDR, unless GLOO_SOCKET_IFNAME names another. (torchrun's own store listens on all interfaces.)
+
+A script may train several times: each time the processes meet by names of their own, as those of the last time hold
+addresses that are gone.
 """
 
 import contextlib
 import datetime
+import functools
 import importlib.util
+import ipaddress
 import json
 import os
 import socket
-import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+import torch
 import torch.distributed as dist
 
 STORE_FILE = "FULLSTRIDE_STORE"
 """Names the file in which the processes of one machine meet."""
 _NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _POLL = 0.2  # seconds
-_SIOCGIFADDR = 0x8915  # Linux: the address of an interface
+_meetings = 0  # of this process so far
 _BINDINGS = {"mpi": "a torch that was built with MPI", "ccl": "oneccl_bindings_for_pytorch"}
 
 
@@ -52,10 +57,12 @@ def is_one_of_several(environment: Mapping[str, str] = os.environ) -> bool:
 
 def join(backend: str, timeout: float) -> None:
     """Makes the process group of all. ValueError in words for what people get wrong."""
+    global _meetings
     check_backend(backend)
     limit = datetime.timedelta(seconds=timeout)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     choose_interface()
+    _meetings += 1
     try:
         if STORE_FILE in os.environ:
             store = _file_store(size)
@@ -65,7 +72,10 @@ def join(backend: str, timeout: float) -> None:
             store = _tcp_store(rank, size, limit)
         backend, limit = _as_the_first(store, rank, backend, limit)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
+        dist.all_reduce(torch.zeros(1))  # one that ended meanwhile is noticed here
     except (RuntimeError, OSError) as error:
+        if dist.is_initialized():
+            dist.destroy_process_group()
         raise ValueError(_in_words(error, size, limit.total_seconds())) from None
 
 
@@ -112,18 +122,22 @@ def choose_interface() -> None:
     """GLOO_SOCKET_IFNAME is that on the way to MASTER_ADDR. Left to itself gloo takes the one of the host's name."""
     address = os.environ.get("MASTER_ADDR")
     if STORE_FILE in os.environ:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if _address_of("lo") else "lo0")
+        os.environ["GLOO_SOCKET_IFNAME"] = interface_to("127.0.0.1") or "lo"
     elif address and "GLOO_SOCKET_IFNAME" not in os.environ:
         name = interface_to(address)
-        if name is not None:
-            _check_that_others_reach(name, address)
-            os.environ["GLOO_SOCKET_IFNAME"] = name
+        if name is None:
+            raise ValueError(
+                f"MASTER_ADDR: expected an address that an interface of this host leads to, got {address}; check it, or"
+                " set GLOO_SOCKET_IFNAME to the interface to use"
+            )
+        _check_that_others_reach(name, address)
+        os.environ["GLOO_SOCKET_IFNAME"] = name
 
 
 def _check_that_others_reach(interface: str, address: str) -> None:
     """A host's own name often leads to 127.0.1.1 there, and elsewhere to its address."""
     several = os.environ["WORLD_SIZE"] != os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])
-    if several and _address_of(interface) == "127.0.0.1" and not address.startswith(("127.", "localhost")):
+    if several and _is_loopback(interface) and not address.startswith(("127.", "::1", "localhost")):
         raise ValueError(
             f"MASTER_ADDR: expected an address that other hosts reach, got {address}, which is this host's loopback"
             " interface here; give the number, or set GLOO_SOCKET_IFNAME"
@@ -132,29 +146,27 @@ def _check_that_others_reach(interface: str, address: str) -> None:
 
 def interface_to(host: str) -> str | None:
     """The name of the interface from which packets to a host leave; None where this cannot be found out."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))  # sends nothing
-        own = probe.getsockname()[0]
-        for _, name in socket.if_nameindex():
-            if _address_of(name) == own:
-                return name
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, place in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
+                probe.connect(place)  # sends nothing
+                own = probe.getsockname()[0]
+                for name, addresses in psutil.net_if_addrs().items():
+                    if any(each.address.partition("%")[0] == own.partition("%")[0] for each in addresses):
+                        return name
     return None
 
 
-def _address_of(interface: str) -> str | None:
-    try:
-        import fcntl
-
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            request = struct.pack("256s", interface.encode()[:15])
-            return socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
-    except (ImportError, OSError):
-        return None
+def _is_loopback(interface: str) -> bool:
+    for each in psutil.net_if_addrs().get(interface, []):
+        with contextlib.suppress(ValueError):  # of hardware
+            if ipaddress.ip_address(each.address.partition("%")[0]).is_loopback:
+                return True
+    return False
 
 
 def _file_store(size: int) -> dist.Store:
-    """A file for each start: that of the last one holds addresses of processes that are gone."""
-    return dist.FileStore(f"{os.environ[STORE_FILE]}-{_attempt()}", size)
+    return dist.FileStore(f"{os.environ[STORE_FILE]}-{_attempt()}-{_meetings}", size)
 
 
 def _has_agent_store() -> bool:
@@ -175,14 +187,15 @@ def _agent_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
     anew by one of them alone: those who wait for it then end, so that their agents follow.
     """
     store, attempt = _of_agent(limit), _attempt()
-    own = dist.PrefixStore(f"attempt-{attempt}", store)
-    store.set(f"came-{attempt}", "")
+    own = dist.PrefixStore(f"attempt-{attempt}-{_meetings}", store)
+    for each in range(attempt + 1):  # whoever waits in an older one may have missed those between
+        store.set(f"came-{each}", "")
     own.set(f"here-{rank}", "")
     latest = time.monotonic() + limit.total_seconds()
     while not own.check([f"here-{each}" for each in range(size)]):
         if store.check([f"came-{attempt + 1}"]):
-            raise ValueError(f"another host has started its processes {attempt + 1} times anew, this one {attempt}: it"
-                             " follows if it may, see --max-restarts")  # fmt: skip
+            raise ValueError(f"another host has started its processes anew more than {attempt} times, which is as often"
+                             " as this one: it follows if it may, see --max-restarts")  # fmt: skip
         if time.monotonic() > latest:
             raise RuntimeError("timed out")
         time.sleep(_POLL)
@@ -194,7 +207,13 @@ def _attempt() -> int:
 
 
 def _tcp_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
-    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = _kept_store(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), rank, size, limit)
+    return dist.PrefixStore(f"meeting-{_meetings}", store)
+
+
+@functools.cache
+def _kept_store(host: str, port: int, rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
+    """For as long as the process lives: closed between two trainings, it would be so under others that come early."""
     if rank:
         return dist.TCPStore(host, port, size, is_master=False, timeout=limit)
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -108,6 +108,12 @@ class Replicas:
         local = f"; {count} islands, whose weights are averaged every {plan.local_steps} steps" if count > 1 else ""
         return f"{self.world.size} processes, {share} each a step; {how}{local}"
 
+    def go_on(self, step: int, outer: dict[str, Tensor]) -> None:
+        """With a run that was saved at this step, when islands had met; outer: what they had in common."""
+        self._met = step
+        if self.local is not None:
+            self.local.load(outer)
+
     @property
     def model(self) -> nn.Module:
         return self._module if self.averaged is None else self.averaged.model

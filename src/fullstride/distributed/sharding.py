@@ -29,7 +29,8 @@ with warnings.catch_warnings():
 class Sharded(ZeroRedundancyOptimizer):
     """`optim` is the optimizer of this process's own parameters; what is asked of this object and not known is its.
 
-    sent: bytes of weights that this process sent, once to each other. waited: seconds in which all sent theirs.
+    sent: bytes of weights and states that this process sent, what all get once to each other. waited: seconds in which
+    all sent their weights.
     """
 
     def __init__(self, model: nn.Module, build: Callable[[list[nn.Parameter]], Any], world: World) -> None:
@@ -77,6 +78,8 @@ class Sharded(ZeroRedundancyOptimizer):
         halves = {hi: lo for module in self._model.modules() for _, hi, lo in split_weights.halves(module)}
         for hi, lo in halves.items():
             dist.broadcast(lo.view(torch.uint8) if lo.dim() else lo, self.owner(hi))
+            if self.owner(hi) == self.world.rank:
+                self.sent += (self.world.size - 1) * lo.numel() * lo.element_size()
 
     # ---- saving ------------------------------------------------------------------------------------------------------
 
@@ -108,6 +111,7 @@ class Sharded(ZeroRedundancyOptimizer):
                 dist.recv(_sendable(tensor), rank)
             elif rank and rank == self.world.rank and tensor is not None:
                 dist.send(_sendable(tensor.contiguous()), 0)
+                self.sent += tensor.numel() * tensor.element_size()
             result[name] = tensor
         return result
 

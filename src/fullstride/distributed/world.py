@@ -30,7 +30,7 @@ class World:
     attempt: int = 0
     """How often torch's agent has started the processes anew."""
     sent: int = 0
-    """Bytes that this process sent in sums."""
+    """Bytes that this process sent, of what it tells all once to each other one."""
     waited: float = 0.0
     """Seconds in these messages."""
     hosts: list[str] = field(default_factory=list)
@@ -87,6 +87,7 @@ class World:
             longest = max(int(length) for length in lengths)
             texts = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
             dist.all_gather(texts, _bytes(own, longest))
+        self.sent += (self.size - 1) * longest
         return [json.loads(bytes(t[: int(n)].numpy())) for t, n in zip(texts, lengths, strict=True)]
 
     def from_first(self, value: Any) -> Any:
@@ -99,6 +100,7 @@ class World:
             dist.broadcast(length, 0)
             text = _bytes(content, int(length))
             dist.broadcast(text, 0)
+        self.sent += (self.size - 1) * len(content)
         return json.loads(bytes(text.numpy()))
 
     def tensors_from_first(self, tensors: Iterable[Tensor]) -> None:
@@ -111,6 +113,7 @@ class World:
                 if whole.numel():
                     for part in whole.view(-1).view(torch.uint8).split(_CHUNK):
                         dist.broadcast(part, 0)
+                    self.sent += (self.size - 1) * whole.numel() * whole.element_size() * self.is_first
                 if whole is not tensor:
                     tensor.copy_(whole)
 

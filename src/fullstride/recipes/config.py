@@ -233,7 +233,9 @@ class Distributed:
 
     def __post_init__(self) -> None:
         expect(self.local_steps >= 0, "distributed.local_steps", "0 or more", self.local_steps)
-        expect(self.islands is None or self.islands >= 1, "distributed.islands", "1 or more, or None", self.islands)
+        expect(self.islands is None or self.islands >= 2, "distributed.islands", "2 or more, or None", self.islands)
+        is_used = self.islands is None or self.local_steps > 0
+        expect(is_used, "distributed.islands", "distributed.local_steps with it", self.islands)
         expect(0 < self.outer_rate < math.inf, "distributed.outer_rate", "above 0", self.outer_rate)
         expect(0 <= self.outer_momentum < 1, "distributed.outer_momentum", "from 0 to below 1", self.outer_momentum)
         expect(0 < self.timeout < math.inf, "distributed.timeout", "seconds above 0", self.timeout)
@@ -294,6 +296,8 @@ class Config:
                " have all bits of all weights, by which layers freeze", self.freeze.enabled)  # fmt: skip
         expect(not (local and self.optimizer.lookahead), "optimizer.lookahead", "no local_steps with it: slow weights"
                " of each island would undo what all have in common", self.optimizer.lookahead)  # fmt: skip
+        expect(not (local and self.freeze.enabled), "freeze.enabled", "no local_steps with it: each island would freeze"
+               " layers of its own", self.freeze.enabled)  # fmt: skip
         floor, lr = self.schedule.floor, self.optimizer.lr
         if self.schedule.name in ("cosine", "stable"):
             expect(floor <= lr, "schedule.floor", f"at most optimizer.lr ({lr:g})", f"{floor:g}; lower it, too")
@@ -315,6 +319,10 @@ class Config:
     def of_run(self: C, run: Path) -> C:
         """For a run that is there: what its folder keeps is taken from there, not from where it once came from."""
         return self
+
+    def kept_files(self, run: Path) -> list[Path]:
+        """Those that of_run() takes from there: brought to processes that have no such folder."""
+        return []
 
     def way_to_resume(self, run: Path) -> str:
         return f"fullstride resume {run}"

@@ -141,6 +141,12 @@ class LlamaConfig(Config):
             return self
         return self.replace(data={"tokenizer": _absolute(str(kept))})
 
+    def kept_files(self, run: Path) -> list[Path]:
+        from .. import tokens
+
+        kept = tokens.find(run)
+        return [] if kept is None else [kept]
+
     def next_commands(self, run: Path) -> list[str]:
         return [f'fullstride generate {run} --prompt "..."', f"fullstride export {run} --to model.gguf"]
 

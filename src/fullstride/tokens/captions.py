@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from . import bpe, clip_files
+from . import bpe, characters, clip_files, llama2c_file
 from .characters import Characters
 from .clip_files import ClipTokenizer
 from .tokenizer import Tokenizer
@@ -25,6 +25,8 @@ Kind = Literal["characters", "bpe"]
 SPACES = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u2581]+"
 """A regular expression: what str.split() cuts at, and U+2581."""
 _SPACES = re.compile(SPACES)
+FILES = (characters.FILE, bpe.FILE, llama2c_file.FILE, *clip_files.FILES)
+"""Of which some are in a folder that captions are loaded from."""
 
 
 class Captions:

@@ -13,7 +13,7 @@ from .. import durable
 from .tokenizer import check_text
 
 FILE, VOCABULARY, MERGES = "tokenizer.json", "vocab.json", "merges.txt"
-_FILES = (FILE, VOCABULARY, MERGES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+FILES = (FILE, VOCABULARY, MERGES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _START, _END, _WORD_END = "<|startoftext|>", "<|endoftext|>", "</w>"
 _WORDS = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
 
@@ -45,7 +45,7 @@ class ClipTokenizer:
 
 def read(folder: Path) -> ClipTokenizer | None:
     """None: there is none."""
-    files = {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
+    files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
     if FILE not in files and not files.keys() & {VOCABULARY, MERGES}:
         return None
     for name, other in ((VOCABULARY, MERGES), (MERGES, VOCABULARY)):

@@ -12,6 +12,7 @@ from ..optim.scaling import LossScaler
 from ..optim.schedules import Constant, Schedule, WarmupCosine, WarmupStableDecay, WarmupStepDecay
 from ..recipes.config import Config, expect
 from ..recipes.length import Length
+from .progress.terminal import COMMON
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def mind_warmup(config: Config, length: Length) -> None:
     if warmup > steps:
         logger.warning(
             "schedule.warmup: %d steps are more than the %d of the run, which ends at %.3g of optimizer.lr",
-            warmup, steps, steps / warmup,
+            warmup, steps, steps / warmup, extra=COMMON,
         )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ def mind_islands(config: Config, length: Length) -> None:
         logger.warning(
             "distributed.local_steps: %d steps leave %d meetings of the islands, and outer_momentum %g wants %d or"
             " more: lower one of them",
-            wish.local_steps, meetings, wish.outer_momentum, wanted,
+            wish.local_steps, meetings, wish.outer_momentum, wanted, extra=COMMON,
         )  # fmt: skip
 
 

@@ -19,9 +19,10 @@ EXIT_CODES = {
 
 
 class RunEnded(Exception):
-    """The message is one line for the user; `code` the exit code."""
+    """The message is one line for the user; `code` the exit code. is_told_elsewhere: another process says it."""
 
     code = FAILED
+    is_told_elsewhere = False
 
 
 class Diverged(RunEnded):
@@ -33,12 +34,11 @@ class DataWorkerDied(RunEnded):
 
 
 class ToldElsewhere(RunEnded):
-    """Another process of the run says why; this one ends without a word."""
-
     code = BAD_INPUT
+    is_told_elsewhere = True
 
     def __init__(self) -> None:
-        super().__init__("")
+        super().__init__("the first process of the run says why")
 
 
 class PeerLost(RunEnded):

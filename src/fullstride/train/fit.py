@@ -30,6 +30,7 @@ from ..run_folder.flat import flat
 from ..run_folder.metrics import NOT_METRICS
 from .checkpoints.store import Store
 from .hooks import Hook
+from .together import losses_named
 from .trainer import Result, Trainer
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ def fit(
             )
         torch_optimizers.check(optimizer)
         task.optimizer = optimizer
-    with joined(config.distributed.backend, config.distributed.timeout) as world:
+    with joined(config.distributed.backend, config.distributed.timeout) as world, losses_named(world):
         result = _train(_trainer(world, config, task, run, resume, hooks), model, quiet)
         if load_best:
             _load_best(world, model, result.run)
@@ -122,7 +123,7 @@ def _trainer(
         return Trainer(config, run, hooks, task)
     assert run is not None
     trainer = Trainer.resume(run, hooks, base=config, task=task)
-    for line in _differences(trainer.config, config):
+    for line in _differences(trainer.config, config) if world.is_first else []:
         logger.warning("%s", line)
     return trainer
 

@@ -20,7 +20,7 @@ from torch import nn
 from ..data.sharing import Share
 from ..distributed import agreement
 from ..distributed.replicas import Plan, Replicas
-from ..distributed.world import World, current, joined
+from ..distributed.world import World, joined
 from ..recipes import config_files
 from ..recipes.config import Config
 from ..recipes.task import Task
@@ -43,19 +43,26 @@ class Together:
     def __init__(self, stack: contextlib.ExitStack, config: Config, resumes: bool) -> None:
         wish = config.distributed
         self.world: World = stack.enter_context(joined(wish.backend, wish.timeout))
+        stack.enter_context(losses_named(self.world))
         self.world.timeout = datetime.timedelta(seconds=wish.timeout)  # of groups that are still to be made
         self.share = Share(self.world.size, self.world.rank, config.accumulate)
         self.stop: int | None = None  # the signal that all know of
         self.save = False
         self._config, self._may_drift = config, False
         if not self.world.is_alone:
-            text = re.sub(r"^ *path:.*\n", "", config_files.to_yaml(config), flags=re.MULTILINE)  # hosts may differ
+            text = re.sub(r"^ *path:.*\n", "", config_files.to_yaml(config), flags=re.MULTILINE)
+            text = re.sub(r": /\S*/", ": ", text)  # hosts may have their files in other folders
             self._may_drift = agreement.check(self.world, agreement.facts(text, resumes))
         self.share.check(config.micro_batch)
 
     @property
     def is_alone(self) -> bool:
         return self.world.is_alone
+
+    @property
+    def name(self) -> str:
+        """As people are told of it; empty for the first process, which speaks for all."""
+        return "" if self.world.is_first else self.world.name(self.world.rank)
 
     @property
     def writes(self) -> bool:
@@ -154,15 +161,16 @@ class Together:
         save, self.save = self.save, False
         return self.stop, save
 
-    @contextlib.contextmanager
-    def losses_named(self) -> Iterator[None]:
-        """Around the training: the end of another process is told as such."""
-        try:
-            yield
-        except RuntimeError as error:
-            if self.is_alone or not is_loss(error):
-                raise
-            raise PeerLost(f"{self.world.name(self.world.rank)} lost another process: {_why(error)}") from None
+
+@contextlib.contextmanager
+def losses_named(world: World) -> Iterator[None]:
+    """Around what talks to other processes: the end of one of them is told as such."""
+    try:
+        yield
+    except RuntimeError as error:
+        if world.is_alone or not is_loss(error):
+            raise
+        raise PeerLost(f"{world.name(world.rank)} lost another process: {_why(error)}") from None
 
 
 def is_loss(error: Exception) -> bool:
@@ -170,22 +178,6 @@ def is_loss(error: Exception) -> bool:
     if isinstance(error, PeerLost | ToldElsewhere):
         return True
     return isinstance(error, RuntimeError | ValueError) and _LOST.search(str(error)) is not None
-
-
-def config_of(run: Path) -> str:
-    """The YAML of a run; of several processes the first one reads it, and an error is everybody's."""
-    world = current()
-    agreement.check_command(world, resumes=True)  # else one waits for the config of another that has none
-    text, trouble = "", None
-    if world.is_first:
-        try:
-            text = RunFolder.read(run).config_yaml
-        except ValueError as error:
-            trouble = str(error)
-    text, trouble = world.from_first([text, trouble])
-    if trouble is not None:
-        raise ValueError(trouble) if world.is_first else ToldElsewhere
-    return text
 
 
 def _why(error: Exception) -> str:

@@ -23,9 +23,10 @@ from .checkpoints.store import Kind, NonFiniteWeights, Snapshot, Store
 from .errors import Diverged, Interrupted, worker_deaths
 from .hooks import Hook
 from .progress.recorder import Recorder
-from .progress.terminal import set_up_logging
+from .progress.terminal import COMMON, set_up_logging
+from .run_of_first import RunOfFirst
 from .signals import Signals
-from .together import Together, config_of
+from .together import Together, losses_named
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class Trainer:
         self._is_half = False  # a micro-batch is in the gradients in part, maybe
         self.quiet = False  # warnings alone on the console
         self._run, self._task = None if run is None else Path(run), task
-        self._resumes = False
+        self._resumed: RunOfFirst | None = None
         self._outer: dict[str, Tensor] = {}  # what islands share between their meetings
         self._wish_to_stop = ""
 
@@ -71,13 +72,18 @@ class Trainer:
         cls, run: str | Path, hooks: Sequence[Hook] = (), base: Config | None = None, task: Task | None = None
     ) -> "Trainer":
         """The config is the run's own. `base` is what its recipe returns, for a recipe that is not in the package."""
-        text = config_of(Path(run))
-        trainer = cls(config_files.from_yaml(text, f"{run}/config.yaml", base).of_run(Path(run)), run, hooks, task)
-        trainer._resumes = True
-        for name in config_files.missing(trainer.config, text):
+        found = RunOfFirst(Path(run), base)
+        trainer = cls(found.config, run, hooks, task)
+        trainer._resumed = found
+        if found.world.is_first:
             value = "its default" if base is None else "the value of this call"
-            logger.warning("%s/config.yaml is older than the field %s, which takes %s", run, name, value)
+            for name in config_files.missing(trainer.config, found.text):
+                logger.warning("%s/config.yaml is older than the field %s, which takes %s", run, name, value)
         return trainer
+
+    @property
+    def _resumes(self) -> bool:
+        return self._resumed is not None
 
     def stop(self, why: str) -> None:
         """Ends the run after the step under way, with a checkpoint; of several processes, all after the next one. For
@@ -91,7 +97,6 @@ class Trainer:
     def fit(self) -> Result:
         with contextlib.ExitStack() as stack:
             self.together = Together(stack, self.config, self._resumes)
-            stack.enter_context(self.together.losses_named())
             self._open(stack)
             if self._resumes:
                 self._restore()
@@ -100,7 +105,7 @@ class Trainer:
                 self._resolve()
             self._start(stack)
             try:
-                with self.together.losses_named():
+                with losses_named(self.together.world):
                     self._train()
             except BaseException as error:  # sys.exit() in a hook, too
                 self._save_what_is_left(error)
@@ -221,7 +226,7 @@ class Trainer:
         if not self._resumes:
             self.task.write_files(self.folder.path)
         quiet = self.quiet or not self.together.writes
-        stack.callback(set_up_logging(self.folder.log, quiet, self.together.writes))
+        stack.callback(set_up_logging(self.folder.log, quiet, self.together.name))
         assembly.mind_warmup(self.config, self.length)
         if not self.together.is_alone:
             assembly.mind_islands(self.config, self.length)
@@ -274,7 +279,7 @@ class Trainer:
         newest = self.store.newest() if self.together.writes else None
         wish, snapshot = self.config.precision, self.together.newest(newest)
         if snapshot is None:
-            logger.warning("no checkpoint in %s: starting from the first step", self.folder.path)
+            logger.warning("no checkpoint in %s: starting from the first step", self.folder.path, extra=COMMON)
             self._build(wish, self.task.load_weights)
             return
         saved = snapshot.documents["state"]["environment"]
@@ -300,8 +305,7 @@ class Trainer:
         config = self.config
         self._is_sound = True
         self.replicas = self.together.replicas(self.task, self.model, self.optimizer, self.environment)
-        if self.replicas.local is not None:
-            self.replicas.local.load(self._outer)
+        self.replicas.go_on(self.state.step, self._outer)
         position = self.state.step * self.share.micros + self.state.micro
         with worker_deaths():
             self.loader = self.task.train_batches(config, position, self.state.data)
@@ -442,13 +446,18 @@ class Trainer:
         self.state.nonfinite = self.state.nonfinite + 1 if skipped else 0
         if not skipped:
             return
-        logger.warning("step %d skipped: its gradient is not finite (loss %g)", self.state.step, loss)
+        who = COMMON if self.replicas.local is None else {}  # an island skips its own
+        logger.warning("step %d skipped: its gradient is not finite (loss %g)", self.state.step, loss, extra=who)
         if self.state.nonfinite >= self.config.max_nonfinite:
             text = f"{self.state.nonfinite} steps in a row had a gradient that is not finite; {self._way_back()}"
-            raise Diverged(text if self.together.writes else "")  # all do: it is said once
+            error = Diverged(f"{self.together.name}: " * bool(self.together.name) + text)
+            error.is_told_elsewhere = bool(who) and not self.together.writes
+            raise error
 
     def _way_back(self) -> str:
-        kept = f"the checkpoints in {self.folder.path} are good" if self.store.steps() else "nothing was saved yet"
+        kept = "the checkpoints are those of the first process"
+        if self.together.writes:
+            kept = f"the checkpoints in {self.folder.path} are good" if self.store.steps() else "nothing was saved yet"
         return f"{kept}: check the data, or start anew with a lower optimizer.lr or precision fp32"
 
     # ---- metrics -----------------------------------------------------------------------------------------------------

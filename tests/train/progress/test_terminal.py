@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from fullstride.train.progress.terminal import set_up_logging
+from fullstride.train.progress.terminal import COMMON, set_up_logging
 
 from .. import processes
 
@@ -27,6 +27,15 @@ def test_lines_go_to_standard_error_and_to_the_file(log, capsys):
     assert re.sub(r"\d\d:\d\d:\d\d", "TIME", err) == "TIME step 1\nTIME warning: careful\n"
     lines = [re.sub(r"^[\d-]{10} [\d:,]{12}", "TIME", line) for line in log.read_text().splitlines()]
     assert lines == ["TIME INFO    step 1", "TIME WARNING careful"]
+
+
+def test_another_process_says_its_name_and_leaves_what_all_come_to_to_the_first(tmp_path, capsys):
+    undo = set_up_logging(tmp_path / "log.txt", quiet=True, name="rank 1 on beta")
+    logger.warning("slow disk")
+    logger.warning("short run", extra=COMMON)
+    undo()
+    assert re.sub(r"\d\d:\d\d:\d\d", "TIME", capsys.readouterr().err) == "TIME warning: rank 1 on beta: slow disk\n"
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 2
 
 
 def test_quiet_leaves_warnings_and_the_file(tmp_path, capsys):

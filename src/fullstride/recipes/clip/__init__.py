@@ -172,6 +172,11 @@ class ClipConfig(Config):
         """Its tokenizer is kept in its folder."""
         return self.replace(data={"tokenizer": _absolute(str(run))})
 
+    def kept_files(self, run: Path) -> list[Path]:
+        from ...tokens import captions
+
+        return [run / name for name in captions.FILES if (run / name).is_file()]
+
     def next_commands(self, run: Path) -> list[str]:
         search = f'fullstride search {run} "a red circle left of a blue square" --folder PICTURES'
         return [search, f"fullstride evaluate {run} --full", f"fullstride export {run} --to clip"]

@@ -144,7 +144,7 @@ class ClipTask(Task):
 
     def describe(self) -> str:
         """When a run has its log: what was left out of the data is told there, once."""
-        for line in self._skipped:
+        for line in self._skipped if self.share.rank == 0 else []:
             logger.warning("%s", line)
         load, preprocess = self.train_data.seconds()
         return (

@@ -31,6 +31,7 @@ from .frozen_layers import FrozenLayers
 from .layer_gradients import LayerNorms, Norms
 from .memory_use import MemoryUse
 from .ranks import Ranks
+from .terminal import COMMON
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Recorder:
         self.metrics.write("event", {"step": state.step, **end})
         verdicts = gradient_verdicts.judge(read(self._folder.path))  # rows of earlier processes, too
         if any(verdict.word in ("vanishing", "exploding") for verdict in verdicts):
-            logger.warning("%s", gradient_verdicts.summary(verdicts).rstrip("."))
+            logger.warning("%s", gradient_verdicts.summary(verdicts).rstrip("."), extra=COMMON)
 
     def broke_off(self, state: State, error: BaseException) -> None:
         """The run ends by an error, which counts more than whether this can be written."""

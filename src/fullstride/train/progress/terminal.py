@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ROW = {"row": True}  # `extra` of a record that the bar shows better
+COMMON = {"common": True}  # of one that all processes of a run come to: the first one says it
 _console: "Console | None" = None  # where a bar is being drawn
 
 
@@ -48,14 +49,13 @@ def _leave_the_bar() -> None:
 os.register_at_fork(after_in_child=_leave_the_bar)
 
 
-def set_up_logging(log_file: Path | None, quiet: bool = False, is_first: bool = True) -> Callable[[], None]:
+def set_up_logging(log_file: Path | None, quiet: bool = False, name: str = "") -> Callable[[], None]:
     """Sends the "fullstride" logger to standard error (only warnings if quiet) and to a file. Gives what undoes it.
 
-    is_first: of several processes, which all come to the same warnings.
+    name: of a process beside the first one.
     """
     package = logging.getLogger("fullstride")
-    level = logging.WARNING if quiet else logging.INFO
-    handlers: list[logging.Handler] = [_Lines(level if is_first else logging.ERROR)]
+    handlers: list[logging.Handler] = [_Lines(logging.WARNING if quiet else logging.INFO, name)]
     if log_file is not None:
         handlers.append(_File(log_file))
     undo = contextlib.ExitStack()
@@ -73,13 +73,16 @@ def set_up_logging(log_file: Path | None, quiet: bool = False, is_first: bool = 
 class _Lines(logging.Handler):
     """Lines on standard error, above the bar if there is one."""
 
-    def __init__(self, level: int) -> None:
+    def __init__(self, level: int, name: str) -> None:
         super().__init__(level)
+        self._name = name
         self._clock = logging.Formatter(datefmt="%H:%M:%S")
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._name and getattr(record, "common", False):
+            return
         try:
-            text = record.getMessage()
+            text = f"{self._name}: " * bool(self._name) + record.getMessage()
         except Exception:  # a wrong format: said as logging says it
             self.handleError(record)
             return
