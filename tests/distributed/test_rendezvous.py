@@ -224,7 +224,24 @@ def begins_without_file(world, environment, frees):
     return begins(world, environment, frees)
 
 
+def test_processes_that_do_not_reach_each_other_are_told_so_in_a_line(monkeypatch):
+    """Each is here, but gloo's connections end nowhere."""
+    for name, value in at(29400, "10.0.0.1").items():
+        monkeypatch.setenv(name, value)
+    text = "timed out connecting: SO_ERROR: Connection refused, remote=[127.0.0.1]:11678$0"
+    said = rendezvous._in_words(RuntimeError(text), 2, 1800.0)
+    assert said.startswith("the processes found each other at 10.0.0.1:29400, but one could not connect to another")
+    assert "GLOO_SOCKET_IFNAME" in said
+
+
 # ---- what listens where ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_interface_named(monkeypatch):
+    """Nor after the test, in which one is."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "to be put back")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
 
 
 def listeners():
@@ -296,10 +313,9 @@ def test_of_a_host_that_is_not_known_no_interface_is_named():
 ])  # fmt: skip
 @linux
 def test_a_name_that_leads_to_the_loopback_interface_is_refused_for_several_hosts(
-    address, local_size, is_refused, monkeypatch
+    address, local_size, is_refused, no_interface_named, monkeypatch
 ):
     monkeypatch.setattr(rendezvous, "interface_to", lambda host: "lo")  # as /etc/hosts of many has it
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     for name, value in {"MASTER_ADDR": address, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": local_size}.items():
         monkeypatch.setenv(name, value)
     if not is_refused:
@@ -310,9 +326,8 @@ def test_a_name_that_leads_to_the_loopback_interface_is_refused_for_several_host
         rendezvous.choose_interface()
 
 
-def test_an_address_that_no_interface_leads_to_is_refused(monkeypatch):
+def test_an_address_that_no_interface_leads_to_is_refused(no_interface_named, monkeypatch):
     """gloo by itself would take, and listen on, the interface of the host's name."""
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")
     with pytest.raises(ValueError, match="MASTER_ADDR: expected an address that an interface of this host leads"):
         rendezvous.choose_interface()

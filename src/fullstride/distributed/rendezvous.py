@@ -233,9 +233,18 @@ def _in_words(error: Exception, size: int, timeout: float) -> str:
         return f"MASTER_PORT: expected a free port, got {place}, which is in use; give another to all processes"
     if "Cannot assign requested address" in text:
         return f"MASTER_ADDR: expected an address of this host, which runs the first process, got {place}"
+    if "connection refused" in text.lower():
+        return (
+            f"the processes found each other at {place}, but one could not connect to another: {_short(text)}; check"
+            " for a firewall, and that GLOO_SOCKET_IFNAME, if it is set, names an interface that all reach"
+        )
     if "timed out" in text.lower() or "timeout" in text.lower():
         return (
             f"expected {size} processes to meet at {place} within {timeout:g} s, and not all came; check that every"
             " host was started with the same number of processes, and reaches that address"
         )
-    return f"the processes could not meet at {place}: {' '.join(text.split())[:300]}"
+    return f"the processes could not meet at {place}: {_short(text)}"
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:300]
