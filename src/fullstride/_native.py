@@ -70,6 +70,11 @@ def isa() -> str:
     return _active if available() else "torch"
 
 
+def best_isa() -> str:
+    """The best variant that this machine can run, which may be one that must be tried first (step_up)."""
+    return ([name for name, able in isas().items() if able] or ["torch"])[-1]
+
+
 @contextmanager
 def use_isa(name: str) -> Iterator[None]:
     """Runs the kernels of another variant for a while. For tests and benchmarks; not thread-safe."""
@@ -188,6 +193,8 @@ def _load(library: ctypes.CDLL) -> None:
     # To ask for a variant that builds on another is to ask Linux for the matrix unit: only where it is wanted.
     asked = [(i, name) for i, name in enumerate(names) if name == wish or _base(library, name) is None]
     able = [name for i, name in asked if library.fs_isa_supported(i)]
+    if wish and wish not in able:  # an error, which names all
+        able = [name for i, name in enumerate(names) if library.fs_isa_supported(i)]
     _check_isa(wish or able[-1], able)
     _bind_variant(library, wish or able[-1])
 

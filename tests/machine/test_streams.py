@@ -11,7 +11,7 @@ from fullstride.machine import streams
 def small(monkeypatch):
     """Buffers of a few KiB, and nothing kept from or for other tests."""
     a, b, c = (torch.full((1000,), value) for value in (1.0, 2.0, 4.0))
-    monkeypatch.setattr(streams, "_buffers", lambda: (a, b, c))
+    monkeypatch.setattr(streams, "_buffer", (a, b, c).__getitem__)
     streams.stream.cache_clear()
     yield a, b, c
     streams.stream.cache_clear()
@@ -53,5 +53,5 @@ def test_buffers_stay_within_a_share_of_the_memory(monkeypatch):
     machine = streams.cpu.describe()
     crowded = streams.cpu.Cpu(**{**machine.__dict__, "caches": (huge_cache,), "memory_limit_bytes": 24 << 20})
     monkeypatch.setattr(streams.cpu, "describe", lambda: crowded)
-    buffers = streams._buffers.__wrapped__()
+    buffers = [streams._buffer.__wrapped__(number) for number in range(max(streams._ARRAYS.values()))]
     assert sum(x.numel() * x.element_size() for x in buffers) <= (24 << 20) // streams._SHARE_OF_MEMORY

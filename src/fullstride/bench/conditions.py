@@ -20,7 +20,7 @@ def conditions(heap: memory.Heap | None = None) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 1),  # of the last minute: well above 0, others were measured too
         "isa": _native.isa(),
-        "best_isa": _best_isa(),
+        "best_isa": _native.best_isa(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "heap": "as it comes" if heap is None else ("kept: " if heap.kept else "not kept: ") + heap.note,
@@ -32,8 +32,3 @@ def conditions(heap: memory.Heap | None = None) -> dict[str, Any]:
 def as_text(conditions: dict[str, Any]) -> str:
     """The facts as aligned lines."""
     return "\n".join(f"{name.replace('_', ' '):<13} {value}" for name, value in conditions.items())
-
-
-def _best_isa() -> str:
-    """Of this machine; not the one in use where that was chosen, or AMX, which only prepare() takes."""
-    return ([name for name, able in _native.isas().items() if able][-1:] or ["torch"])[0]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HOME = Path("studies")
 FILE = "study.json"
 # Of the conditions, and variables of the environment; parts of others do not mix.
-_SAME = ("cpu", "usable_cores", "threads", "isa", "torch", "python", "commit")
+_SAME = ("cpu", "usable_cores", "threads", "best_isa", "torch", "python", "commit")
 _VARIABLES = re.compile(r"FULLSTRIDE_(?!QUIET$)|OMP_|MKL_")
 _FORMAT = 1
 _KEYS: dict[str, Any] = {"command": str, "wish": dict, "conditions": dict, "parts": dict, "outcome": (dict, type(None))}

@@ -39,7 +39,7 @@ def facts(config_yaml: str, resumes: bool) -> dict[str, str]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cpu": cpu.describe().model,
-        "instructions": _native.isa(),
+        "instructions": _native.best_isa(),
         "config": hashlib.sha256(config_yaml.encode()).hexdigest()[:12],
         "resumes": _RESUMES[resumes],
     }

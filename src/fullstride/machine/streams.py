@@ -14,7 +14,7 @@ our own cannot flatter the kernels measured against it.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,7 +24,8 @@ from torch import Tensor
 from .. import _native
 from . import cpu
 
-MIXES = ("read", "write", "update")
+_ARRAYS = {"read": 1, "write": 3, "update": 1}
+MIXES = tuple(_ARRAYS)
 _DEFAULT_CACHE = 32 << 20  # bytes, where the machine does not tell
 _SHARE_OF_MEMORY = 8  # all buffers together take at most one part in so many
 
@@ -48,18 +49,17 @@ def stream(mix: str) -> Stream:
     """The pass that the rate of a mix is measured by. Its buffers are kept, so that no call meets a new page."""
     if mix not in MIXES:
         raise ValueError(f"no mix {mix!r} of reads and writes; there are: {', '.join(MIXES)}")
-    candidates = _candidates(mix, _buffers())
+    candidates = _candidates(mix, [_buffer(i) for i in range(_ARRAYS[mix])])
     best = [float("inf")] * len(candidates)
     for _ in range(8):  # in turns: what else runs here then meets both
         best = [min(seconds, _once(candidate.run)) for seconds, candidate in zip(best, candidates, strict=True)]
     return candidates[best.index(min(best))]
 
 
-def _candidates(mix: str, buffers: tuple[Tensor, ...]) -> list[Stream]:
-    a, b, c = buffers
-    n, size = a.numel(), a.numel() * a.element_size()
+def _candidates(mix: str, buffers: Sequence[Tensor]) -> list[Stream]:
+    a, *others = buffers
+    n, size, pa = a.numel(), a.numel() * a.element_size(), a.data_ptr()
     kernels, native = _native.kernels, _native.available()
-    pa, pb, pc = (x.data_ptr() for x in buffers)
     if mix == "read":
         total = torch.empty(1)
         runs: list[Callable[[], object]] = [a.sum]
@@ -67,6 +67,8 @@ def _candidates(mix: str, buffers: tuple[Tensor, ...]) -> list[Stream]:
             runs.append(lambda: kernels.stream_read(pa, n, total.data_ptr()))
         return [Stream(run, size) for run in runs]
     if mix == "write":
+        b, c = others
+        pb, pc = b.data_ptr(), c.data_ptr()
         runs = [lambda: torch.add(b, c, alpha=0.5, out=a)]
         if native:
             runs.append(lambda: kernels.stream_triad(pa, pb, pc, 0.5, n))
@@ -78,15 +80,14 @@ def _candidates(mix: str, buffers: tuple[Tensor, ...]) -> list[Stream]:
 
 
 @cache
-def _buffers() -> tuple[Tensor, Tensor, Tensor]:
-    """Three arrays, each four times the last-level cache: what one pass leaves there is of little use to the next."""
+def _buffer(number: int) -> Tensor:
+    """One of three arrays, four times the last-level cache: what one pass leaves there is of little use to the next."""
     machine = cpu.describe()
     size = 4 * (machine.last_level_bytes or _DEFAULT_CACHE)
     memory = min((x for x in (machine.memory_bytes, machine.memory_limit_bytes) if x), default=None)
     if memory is not None:
         size = min(size, memory // _SHARE_OF_MEMORY // 3)
-    a, b, c = (torch.ones(size // 4, dtype=torch.float32, device="cpu") for _ in range(3))
-    return a, b, c
+    return torch.ones(size // 4, dtype=torch.float32, device="cpu")
 
 
 def best_time(run: Callable[[], object], seconds: float) -> float:

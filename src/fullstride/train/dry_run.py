@@ -19,7 +19,7 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from ..backends import choosing, square_products
 from ..machine import memory, streams, threads
 from ..recipes.config import Config
+from ..recipes.length import Length
 from ..rewriting.kept_activations import EXACT
 from .assembly import build_schedule
 
@@ -65,21 +66,25 @@ class Estimate:
         return sum(self.memory.values())
 
 
-def estimate(config: Config) -> Estimate:
-    threads.set_threads(config.threads)
-    choice = choosing.choose(config.precision)  # of this machine: measured once, then cached
-    task = config.task()
-    from . import trainer  # noqa: F401  # what it imports takes memory, too: 78 MB
+class _Looked(NamedTuple):
+    """What is known before anything is timed."""
 
-    length = task.length(config)
-    build_schedule(config, length)  # or why it cannot be
-    batch = task.largest_batch(config.micro_batch)
-    process = memory.resident_bytes() or 0  # with Python, torch, the data and what making a batch of it takes
-    model = _build(task)
-    parts = _parts(model)
-    sizes = _sizes(config, sum(parts.values()), choice.precision)
-    sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision, config)}
-    sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
+    choice: choosing.Choice
+    task: "Task"
+    length: Length
+    model: nn.Module  # on torch's meta device
+    parts: dict[str, int]
+    memory: dict[str, int]
+
+
+def memory_of(config: Config) -> dict[str, int]:
+    """Bytes that training will hold at most, by what they are for: that part of estimate() which times nothing, and
+    takes next to no memory itself."""
+    return _look(config).memory
+
+
+def estimate(config: Config) -> Estimate:
+    choice, task, length, model, parts, sizes = _look(config)
     counted = task.flops(model)
     flops = math.nan if counted is None else counted
     rate = (choice.gflops(choice.precision) or square_products.rates()["fp32"]) * 1e9
@@ -94,6 +99,24 @@ def estimate(config: Config) -> Estimate:
         memory.memory_bytes(), flops * samples / 1e9, rate / 1e9, step_seconds,
         length.steps * step_seconds + evaluating, os.getloadavg()[0] / torch.get_num_threads(), task.describe(),
     )  # fmt: skip
+
+
+def _look(config: Config) -> _Looked:
+    threads.set_threads(config.threads)
+    choice = choosing.choose(config.precision)  # of this machine: measured once, then cached
+    task = config.task()
+    from . import trainer  # noqa: F401  # what it imports takes memory, too: 78 MB
+
+    length = task.length(config)
+    build_schedule(config, length)  # or why it cannot be
+    batch = task.largest_batch(config.micro_batch)
+    process = memory.resident_bytes() or 0  # with Python, torch, the data and what making a batch of it takes
+    model = _build(task)
+    parts = _parts(model)
+    sizes = _sizes(config, sum(parts.values()), choice.precision)
+    sizes = {"process": process, **sizes, "activations": _activations(task, model, batch, choice.precision, config)}
+    sizes["checkpoint"] = _checkpoint(config, sizes, choice.precision)
+    return _Looked(choice, task, length, model, parts, sizes)
 
 
 def as_text(config: Config, e: Estimate) -> str:

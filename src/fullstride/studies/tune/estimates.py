@@ -45,8 +45,7 @@ def estimate(wish: dict[str, Any], out: TextIO) -> None:
     process = None
     for line in sys.stdin:
         found = _estimate(config, request := json.loads(line))
-        # Of the first: to estimate takes 400 MB that stay, and no training holds them.
-        process = process or found["process"]
+        process = process or found["process"]  # of the first: to estimate takes some memory that stays
         every = sum(found.values()) - found["process"] + process
         others = (request["processes"] - 1) * (every - found["checkpoint"])
         print(json.dumps({"bytes": every + others}), file=out)
@@ -56,9 +55,9 @@ def _estimate(config: Config, request: dict[str, Any]) -> dict[str, int]:
     """Bytes of each process, by what they are for."""
     share = Share(request["processes"], 0, request["accumulate"])
     micro_batch = request["micro_batch"] // share.parts
-    return dry_run.estimate(
+    return dry_run.memory_of(
         config.replace(micro_batch=micro_batch, accumulate=share.micros, precision=request["precision"])
-    ).memory
+    )
 
 
 def _look(precision: str) -> dict[str, Any]:
