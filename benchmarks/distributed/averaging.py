@@ -7,7 +7,6 @@ memory's bandwidth as those that train together do, so what differs is Distribut
 """
 
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,7 @@ RECIPES = ("mlp-mnist", "llama", "llama-char")
 def side_by_side(recipe: str) -> dict[str, float]:
     """Means of two runs that know nothing of each other."""
     with tempfile.TemporaryDirectory() as folder:
-        words = [
-            runs.on_core(core, runs.command(recipe, Path(folder) / str(core), "--threads", "1")) for core in (0, 1)
-        ]
-        processes = [subprocess.Popen(own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for own in words]
-        if any([process.wait() for process in processes]):
-            raise RuntimeError(f"{' '.join(words[0])}: it failed")
-        found = [runs.figures(runs.rows_of(Path(folder) / str(core)), runs.STEPS[recipe][1]) for core in (0, 1)]
-        return {name: statistics.mean(own[name] for own in found) for name in found[0]}
+        return runs.side_by_side(recipe, Path(folder))
 
 
 def together(recipe: str) -> dict[str, float]:

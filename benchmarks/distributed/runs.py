@@ -42,6 +42,20 @@ def run(words: Sequence[str]) -> None:
         raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
+def side_by_side(recipe: str, folder: Path, steps: int | None = None, every: int | None = None) -> Figures:
+    """Means of two runs in folders 0 and 1 that know nothing of each other, with one core and one thread each: what
+    they share is the memory's bandwidth."""
+    words = [
+        on_core(core, command(recipe, folder / str(core), "--threads", "1", steps=steps, every=every))
+        for core in (0, 1)
+    ]  # fmt: skip
+    processes = [subprocess.Popen(own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for own in words]
+    if any([process.wait() for process in processes]):
+        raise RuntimeError(f"{' '.join(words[0])}: it failed")
+    found = [figures(rows_of(folder / str(core)), every or STEPS[recipe][1]) for core in (0, 1)]
+    return {name: statistics.mean(own[name] for own in found) for name in found[0]}
+
+
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     """Without the first, which holds the first steps."""
     return [row for row in read(folder) if row["kind"] == "train"][1:]

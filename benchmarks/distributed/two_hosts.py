@@ -3,9 +3,10 @@
     python -m benchmarks.distributed.two_hosts [--json FILE]
 
 Hosts are network namespaces (tests/distributed/hosts.py), one thread and one core each; links are throttled by tc. Sums
-of eight sizes over each link give its effective latency and bandwidth, and the processor time of a byte; a step of one
-host alone gives what is computed; the outer step of islands is what is left of theirs on the link without a limit. From
-these the steps of two hosts are predicted, and then measured. Weak scaling: accumulate is the number of hosts.
+of eight sizes over each link give its effective latency and bandwidth, and the processor time of a byte; steps of two
+hosts that know nothing of each other give what is computed; the outer step of islands is what is left of theirs on the
+link without a limit. From these the steps of two hosts are predicted, and then measured. Weak scaling: accumulate is
+the number of hosts.
 
 For more nodes, each with all cores of this machine: the latency is that of the link without a limit, and the bandwidth
 0.94 of the network's (the rest is headers), but no more than sums reached without a limit.
@@ -125,13 +126,22 @@ class Known:
         return predict(self.compute, self.sent(way), 2, link).seconds
 
 
-def alone(recipe: str, folder: Path, *fields: str, core: int | None = None) -> Known:
-    """A host that trains by itself; core None: with all there are."""
-    run = folder / f"alone-{recipe}-{core}"
-    steps, every = _STEPS.get(recipe, runs.STEPS[recipe])
-    words = runs.command(recipe, run, *fields, steps=steps, every=every)
-    subprocess.run(runs.on_core(core, words), check=True, capture_output=True)
-    found = runs.figures(runs.rows_of(run), every)
+def beside_another(recipe: str, folder: Path) -> Known:
+    """A host that trains by itself on one core, while another one does so, too: both are on this machine and share its
+    memory, also when they train together."""
+    steps, every = _STEPS[recipe]
+    inside = folder / f"beside-{recipe}"
+    return _known(recipe, runs.side_by_side(recipe, inside, steps, every), inside / "0")
+
+
+def alone(recipe: str, folder: Path) -> Known:
+    """A host that trains by itself, with all cores there are."""
+    run = folder / f"alone-{recipe}"
+    runs.run(runs.command(recipe, run))
+    return _known(recipe, runs.figures(runs.rows_of(run), runs.STEPS[recipe][1]), run)
+
+
+def _known(recipe: str, found: runs.Figures, run: Path) -> Known:
     last = found["backward_ms"] / runs.accumulate_of(recipe)  # micro-batch: gradients are sent during that alone
     first = found["forward_ms"] + found["backward_ms"] - last
     compute = Compute(first / 1e3, last / 1e3, (found["step_ms"] - first - last) / 1e3)
@@ -176,7 +186,7 @@ def over_link(name: str, known: dict[str, Known], folder: Path) -> tuple[dict[st
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    known = {recipe: alone(recipe, folder, "--threads", "1", core=0) for recipe in RECIPES}
+    known = {recipe: beside_another(recipe, folder) for recipe in RECIPES}
     links, rows = {}, []
     for name in LINKS:
         links[name], found = over_link(name, known, folder)
