@@ -6,6 +6,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -24,48 +25,53 @@ def main(place: str, rank: str, step: str, *arguments: str) -> int:
 
 def _arrange(place: str, step: int) -> None:
     from fullstride.distributed.gradients import Averaged
+    from fullstride.distributed.shared_sums import SharedSums
     from fullstride.recipes.mlp_task import MlpTask
     from fullstride.train.checkpoints.store import Store
     from fullstride.train.trainer import Trainer
 
     now: dict[str, Any] = {"trainer": None}
-
-    def is_time() -> bool:
-        return now["trainer"] is not None and now["trainer"].state.step == step
-
-    started, loss, send, write = Trainer._start, MlpTask.loss, Averaged.send, Store._write
+    started = Trainer._start
 
     def start(trainer: Any, stack: Any) -> None:
         now["trainer"] = trainer
         started(trainer, stack)
 
-    def in_loss(task: Any, model: Any, batch: Any) -> Any:
-        result = loss(task, model, batch)
-        if is_time():
-            _die() if place == "forward" else result.register_hook(lambda gradient: _die())
-        return result
-
-    def in_send(averaged: Any, bucket: Any) -> Any:
-        future = send(averaged, bucket)
-        if is_time():
-            _die()
-        return future
-
-    def in_write(store: Any, target: Any, files: Any, *rest: Any) -> None:
-        if is_time():
-            first = next(iter(files))
-            write(store, target, {first: files[first]}, *rest)  # half of it is there
-            _die()
-        write(store, target, files, *rest)
+    def is_time() -> bool:
+        return now["trainer"] is not None and now["trainer"].state.step == step
 
     places: dict[str, tuple[type, str, Any]] = {
-        "forward": (MlpTask, "loss", in_loss),
-        "backward": (MlpTask, "loss", in_loss),
-        "allreduce": (Averaged, "send", in_send),
-        "saving": (Store, "_write", in_write),
+        "forward": (MlpTask, "loss", _afterwards),
+        "backward": (MlpTask, "loss", _in_backward),
+        "allreduce": (Averaged, "send", _afterwards),
+        "sum": (SharedSums, "_wait_for_all", _afterwards),  # all have brought what is to be summed
+        "saving": (Store, "_write", _in_the_middle),
     }
+    owner, name, when = places[place]
+    real = getattr(owner, name)
+
+    def instead(*arguments: Any) -> Any:
+        return when(real, *arguments) if is_time() else real(*arguments)
+
     setattr(Trainer, "_start", start)  # noqa: B010, mypy lets nobody assign to a method
-    setattr(*places[place])
+    setattr(owner, name, instead)
+
+
+def _afterwards(real: Callable[..., Any], *arguments: Any) -> None:
+    real(*arguments)
+    _die()
+
+
+def _in_backward(loss: Callable[..., Any], *arguments: Any) -> Any:
+    result = loss(*arguments)
+    result.register_hook(lambda gradient: _die())
+    return result
+
+
+def _in_the_middle(write: Callable[..., Any], store: Any, target: Any, files: Any, *rest: Any) -> None:
+    first = next(iter(files))
+    write(store, target, {first: files[first]}, *rest)  # half of it is there
+    _die()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch import nn
 
 import fullstride
 from fullstride.distributed.replicas import Plan, Replicas, _checksum
+from fullstride.distributed.shared_sums import VARIABLE
 from fullstride.distributed.world import World
 
 from .processes import mean, together
@@ -84,6 +85,9 @@ def test_two_processes_step_as_one_whatever_a_micro_batch_uses(precision, wire, 
     """With four micro-batches each process uses one branch in its first and the other in its last one."""
     (losses, unused), (others, _) = together(2, train, precision, wire, micros, call)
     assert losses == others
+    if call is by_parts and micros == 4:
+        by_gloo = together(2, train, precision, wire, micros, call, env={VARIABLE: "0"})
+        assert by_gloo[0][0] == losses
     expected, expected_unused = alone(precision, micros)
     assert unused == expected_unused
     tolerance = TOLERANCE[precision, wire]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..distributed.launched import STORE_FILE, is_one_of_several, may_start_again
 from ..run_folder.folder import RunFolder
 from ..train.errors import PEER_LOST
 
@@ -58,10 +59,6 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError("--restarts: expected --nproc with it, got it alone; torchrun has --max-restarts")
 
 
-def is_one_of_several() -> bool:
-    return int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 and "RANK" in os.environ
-
-
 def pin() -> None:
     """This process to its own cores, before torch has threads."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "1")
@@ -73,7 +70,7 @@ def pin() -> None:
 
 def place(run: Path | None, recipe: str) -> Path | None:
     """The run folder, where torch's agent may start processes anew: the same one in each attempt."""
-    if run is not None or not is_one_of_several() or not int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")):
+    if run is not None or not may_start_again():
         return run
     agent = os.getppid()
     try:
@@ -109,7 +106,7 @@ def wish_of(run: Path) -> "Distributed":
 def goes_on(world: "World", run: Path | None) -> bool:
     """Whether processes that were started anew have a run to go on with: one that this command began, as the first one
     knows. A folder with another run is refused by all attempts."""
-    if world.is_alone:
+    if world.is_alone and not may_start_again():
         return False
     from ..distributed import agreement, rendezvous  # load torch
 
@@ -120,10 +117,6 @@ def goes_on(world: "World", run: Path | None) -> bool:
 
 def is_first_to_say(line: str) -> bool:
     """Whether no other process that the same command started has said it: what ends all alike is told once."""
-    if not is_one_of_several():
-        return True
-    from ..distributed.rendezvous import STORE_FILE  # loads torch
-
     if STORE_FILE not in os.environ:
         return True
     mark = f"{os.environ[STORE_FILE]}-{hashlib.sha256(line.encode()).hexdigest()}"

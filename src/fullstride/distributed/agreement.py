@@ -31,7 +31,7 @@ _MAY = ("cpu", "instructions", "python")
 _ROUND = {"cpu", "instructions"}
 
 
-def facts(config_yaml: str, resumes: bool) -> dict[str, str]:
+def facts(config: str, resumes: bool) -> dict[str, str]:
     """Of this process, before it has read its data."""
     return {
         "fullstride": __version__,
@@ -40,7 +40,7 @@ def facts(config_yaml: str, resumes: bool) -> dict[str, str]:
         "python": platform.python_version(),
         "cpu": cpu.describe().model,
         "instructions": _native.best_isa(),
-        "config": hashlib.sha256(config_yaml.encode()).hexdigest()[:12],
+        "config": hashlib.sha256(config.encode()).hexdigest()[:12],
         "resumes": _RESUMES[resumes],
     }
 

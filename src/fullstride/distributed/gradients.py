@@ -6,6 +6,9 @@
            feedback), so nothing is lost for good. In bf16 training with one micro-batch a process, gradients are bf16
            already, and nothing is rounded at all. Biases and norms of bf16 training stay fp32: they are few
 
+Between processes of one machine the sums go through memory that they share, one after the other when the last bucket is
+full (shared_sums.py): there is nothing to hide behind a backward that has all cores.
+
 Nothing is divided: whoever calls backward() divides the loss by the number of processes.
 A micro-batch that is not the last of a step stays in this process (no_sync), with all that is fast in one process. In
 the last one, gradients of fp32 weights are still added in place: DDP looks at p.grad when the node behind it was run.
@@ -29,6 +32,7 @@ from ..ops._leaf_gradients import SMALL, watched_by
 from ..ops._tensors import mark_written
 from ..optim import keep_main_gradients
 from .messages import bytes_of_sum
+from .shared_sums import SharedSums
 
 # torch's own, but said, or the first bucket has 1 MiB: a sum more, which small models have no backward left to hide.
 # The step of llama-char, two processes with a core of Zen 5 each: 37.1 and 38.4 ms instead of 40.9 and 40.4.
@@ -41,11 +45,13 @@ class Averaged:
     micro-batch that is a step's last (else: late_sums.py).
 
     sent: bytes that this process sent. exposed: seconds from the end of the computation of backward until all sums were
-    here.
+    here. shared: where the sums are made, if not by the group itself.
     """
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup, wire: str) -> None:
-        self.module, self.group, self.wire = module, group, wire
+    def __init__(
+        self, module: nn.Module, group: dist.ProcessGroup, wire: str, shared: SharedSums | None = None
+    ) -> None:
+        self.module, self.group, self.wire, self._shared = module, group, wire, shared
         self.sent, self.exposed = 0, 0.0
         self.flushes = False
         self._residuals: dict[Tensor, Tensor] = {}  # what was not sent yet, by parameter
@@ -53,6 +59,7 @@ class Averaged:
         self._summed: list[tuple[list[Tensor], Tensor]] = []  # parameters, and their sums over all processes
         self._is_last = False
         self._under_way: list[torch.futures.Future[Tensor]] = []
+        self._put_off: list[Callable[[], None]] = []  # sums in shared memory
         self._last_bucket = 0.0
         self._handles: list[RemovableHandle] = []
         self._build()
@@ -88,6 +95,7 @@ class Averaged:
             self._whole.clear()
             self._summed.clear()
             self._under_way.clear()
+            self._put_off.clear()
         if self.flushes:
             self._residuals.clear()
             self.flushes = False
@@ -142,8 +150,15 @@ class Averaged:
         p.grad = rounded
 
     def send(self, bucket: dist.GradBucket) -> "torch.futures.Future[Tensor]":
-        buffer, parameters = bucket.buffer(), bucket.parameters()
         self._last_bucket = time.perf_counter()
+        future = self._begin(bucket)
+        if bucket.is_last():
+            for finish in self._put_off:
+                finish()
+        return future
+
+    def _begin(self, bucket: dist.GradBucket) -> "torch.futures.Future[Tensor]":
+        buffer, parameters = bucket.buffer(), bucket.parameters()
         if buffer.dtype is torch.bfloat16:
             if self.wire == "bf16" and not self.flushes:
                 return self._sum(buffer, lambda total: total)
@@ -171,9 +186,23 @@ class Averaged:
 
     def _sum(self, tensor: Tensor, then: Callable[[Tensor], Tensor]) -> "torch.futures.Future[Tensor]":
         self.sent += bytes_of_sum(tensor, self.group.size())
+        if self._shared is not None:
+            return self._sum_later(self._shared, tensor, then)
         work = dist.all_reduce(tensor, group=self.group, async_op=True)
         self._under_way.append(work.get_future().then(lambda done: then(done.value()[0])))
         return self._under_way[-1]
+
+    def _sum_later(
+        self, shared: SharedSums, tensor: Tensor, then: Callable[[Tensor], Tensor]
+    ) -> "torch.futures.Future[Tensor]":
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+
+        def finish() -> None:
+            shared.sum(tensor)
+            future.set_result(then(tensor))
+
+        self._put_off.append(finish)
+        return future
 
     def _wait_for_callbacks(self) -> None:
         """Sums that fail are over, too. While one is not, gloo's thread will want the GIL for its callback; whoever

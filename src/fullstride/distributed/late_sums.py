@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..ops._leaf_gradients import watched_by
 from .messages import bytes_of_sum, together
+from .shared_sums import SharedSums
 
 
 class LateSums:
@@ -24,8 +25,11 @@ class LateSums:
     stepped: the parameters of the optimizer.
     """
 
-    def __init__(self, module: nn.Module, stepped: Iterable[Tensor], group: dist.ProcessGroup, wire: str) -> None:
-        self.model, self.group, self.wire = module, group, wire
+    def __init__(
+        self, module: nn.Module, stepped: Iterable[Tensor], group: dist.ProcessGroup, wire: str,
+        shared: SharedSums | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.group, self.wire, self._shared = module, group, wire, shared
         self._stepped = list(stepped)  # gradients of others nobody wants, nor sets to zero
         self.sent, self.exposed = 0, 0.0
         self.flushes = False
@@ -54,7 +58,8 @@ class LateSums:
     def _sum_all(self) -> None:
         parameters = [p for p in self._stepped if p.requires_grad]
         used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.int32)
-        self._sum(used)
+        dist.all_reduce(used, group=self.group)
+        self.sent += bytes_of_sum(used, self.group.size())
         rounds = self.wire == "bf16" and not self.flushes
         for some in together([p for p, count in zip(parameters, used.tolist(), strict=True) if count]):
             parts = [self._part(p, rounds) for p in some]
@@ -80,4 +85,7 @@ class LateSums:
 
     def _sum(self, tensor: Tensor) -> None:
         self.sent += bytes_of_sum(tensor, self.group.size())
-        dist.all_reduce(tensor, group=self.group)
+        if self._shared is None:
+            dist.all_reduce(tensor, group=self.group)
+        else:
+            self._shared.sum(tensor)

@@ -18,9 +18,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from .rendezvous import STORE_FILE
+from .launched import STORE_FILE
 
-_PATIENCE = 600  # seconds for processes to save and end, when they are told to
+_PATIENCE = 600  # seconds for processes to save and end, when they are told to; after the death of one torch leaves 30
 _POLL = 0.2  # seconds between two looks at them, and of theirs at what started them
 _TOLD_TO_END = (-signal.SIGTERM, 128 + signal.SIGTERM)  # exit codes of those that the agent ends, after another's end
 _LAUNCHER = "FULLSTRIDE_LAUNCHER"  # names the process that started this one

@@ -106,3 +106,21 @@ def islands(world: World, count: int) -> tuple[Any, Any]:
         )
     )
     return inner[world.rank // size], outer[world.rank % size]
+
+
+def num_islands(world: World, local_steps: int, wish: int | None) -> int:
+    """1 where gradients are averaged in every step. ValueError if the processes cannot be divided so. All processes
+    must call it."""
+    if not local_steps:
+        return 1
+    each = world.gather(world.local_size)
+    if wish is None and len(set(each)) > 1:
+        raise ValueError(
+            f"distributed.islands: expected a number, as machines have {min(each)} to {max(each)} processes; give"
+            " their number, or all as many processes"
+        )
+    nodes = world.size // each[0]
+    count = wish or (nodes if nodes > 1 else world.size)
+    if world.size % count:
+        raise ValueError(f"distributed.islands: expected a divisor of the {world.size} processes, got {count}")
+    return count

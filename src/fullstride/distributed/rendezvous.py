@@ -18,41 +18,18 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import torch
 import torch.distributed as dist
 
-STORE_FILE = "FULLSTRIDE_STORE"
-"""Names the file in which the processes of one machine meet."""
-_NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+from . import launched
+from .launched import STORE_FILE
+
 _POLL = 0.2  # seconds
 _meetings = 0  # of this process so far
 _BINDINGS = {"mpi": "a torch that was built with MPI", "ccl": "oneccl_bindings_for_pytorch"}
-
-
-def is_one_of_several(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a launcher started this process as one of several. ValueError if what it says makes no sense."""
-    size, rank = environment.get("WORLD_SIZE"), environment.get("RANK")
-    if rank is None:
-        return False
-    if size is None:
-        raise ValueError(f"WORLD_SIZE: expected it to be set beside RANK {rank}; torchrun sets both")
-    if not size.isdecimal() or int(size) < 1:
-        raise ValueError(f"WORLD_SIZE: expected the number of processes, got {size!r}")
-    if not rank.isdecimal() or int(rank) >= int(size):
-        raise ValueError(f"RANK: expected a number from 0 to {int(size) - 1}, below WORLD_SIZE {size}; got {rank!r}")
-    if int(size) == 1:
-        return False
-    missing = [name for name in _NAMES if not environment.get(name)]
-    if missing and STORE_FILE not in environment:
-        raise ValueError(f"{missing[0]}: expected it to be set beside RANK and WORLD_SIZE; torchrun sets all of them")
-    port = environment.get("MASTER_PORT", "")
-    if STORE_FILE not in environment and not (port.isdecimal() and int(port) < 1 << 16):
-        raise ValueError(f"MASTER_PORT: expected a number below 65536, got {port!r}")
-    return True
 
 
 def join(backend: str, timeout: float) -> None:
@@ -166,7 +143,7 @@ def _is_loopback(interface: str) -> bool:
 
 
 def _file_store(size: int) -> dist.Store:
-    return dist.FileStore(f"{os.environ[STORE_FILE]}-{_attempt()}-{_meetings}", size)
+    return dist.FileStore(f"{os.environ[STORE_FILE]}-{launched.attempt()}-{_meetings}", size)
 
 
 def _has_agent_store() -> bool:
@@ -186,7 +163,7 @@ def _agent_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
     Each host's agent counts by itself how often it has started. A process that ended before it came here was started
     anew by one of them alone: those who wait for it then end, so that their agents follow.
     """
-    store, attempt = _of_agent(limit), _attempt()
+    store, attempt = _of_agent(limit), launched.attempt()
     own = dist.PrefixStore(f"attempt-{attempt}-{_meetings}", store)
     for each in range(attempt + 1):  # whoever waits in an older one may have missed those between
         store.set(f"came-{each}", "")
@@ -200,10 +177,6 @@ def _agent_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:
             raise RuntimeError("timed out")
         time.sleep(_POLL)
     return own
-
-
-def _attempt() -> int:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _tcp_store(rank: int, size: int, limit: datetime.timedelta) -> dist.Store:

@@ -19,11 +19,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..ops._leaf_gradients import watched_by
 from . import batch_norm, wire
 from .gradients import Averaged
 from .late_sums import LateSums
-from .local_updates import LocalUpdates, islands
+from .local_updates import LocalUpdates, islands, num_islands
 from .peers import Peers
+from .shared_sums import SharedSums
 from .world import World
 
 logger = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class Replicas:
         self._met = -1  # the step of the last outer step
         if world.is_alone:
             return
-        count = self._num_islands(plan)
+        count = num_islands(world, plan.local_steps, plan.num_islands)
         group, outer = (dist.group.WORLD, None) if count == 1 else islands(world, count)
         assert group is not None
         if plan.parts > 1 and group.size() % plan.parts == 0:  # else an island has no whole micro-batch
@@ -68,45 +70,32 @@ class Replicas:
             batch_norm.share_statistics(model, self.peers)
         self._statistics = batch_norm.running_statistics(model)
         self.divisor *= group.size()
-        self.how = self._describe(plan, count, precision, group)
+        how = self._sum_gradients(plan, precision, group)
+        local = f"; {count} islands, whose weights are averaged every {plan.local_steps} steps" if count > 1 else ""
+        self.how = f"{world.size} processes, {self._share_of(plan)} each a step; {how}{local}"
         if outer is not None:
             self.local = LocalUpdates(model, group, outer, plan.local_steps, plan.outer_rate, plan.outer_momentum)
             self.island = group
 
-    def _num_islands(self, plan: Plan) -> int:
-        if not plan.local_steps:
-            return 1
-        size = self.world.size
-        each = self.world.gather(self.world.local_size)
-        if plan.num_islands is None and len(set(each)) > 1:
-            raise ValueError(
-                f"distributed.islands: expected a number, as machines have {min(each)} to {max(each)} processes; give"
-                " their number, or all as many processes"
-            )
-        nodes = size // each[0]
-        count = plan.num_islands or (nodes if nodes > 1 else size)
-        if size % count:
-            raise ValueError(f"distributed.islands: expected a divisor of the {size} processes, got {count}")
-        return count
-
-    def _describe(self, plan: Plan, count: int, precision: str, group: dist.ProcessGroup) -> str:
-        """Builds what sums gradients, if there is anything to sum, and says what is done."""
+    def _sum_gradients(self, plan: Plan, precision: str, group: dist.ProcessGroup) -> str:
+        """Chooses what sums them within a group, if there is anything to sum, and says it."""
         if group.size() == 1:
-            chosen, how = "", "no gradients are sent"
+            return "no gradients are sent"
+        shared = SharedSums.between(self.world, group)
+        chosen, why = wire.choose(plan.gradients, precision, group, plan.wire, shared)
+        if plan.uses_all:
+            self.averaged = Averaged(self._module, group, chosen, shared)
         else:
-            chosen, why = wire.choose(plan.gradients, precision, group, plan.wire)
-            if plan.uses_all:
-                self.averaged = Averaged(self._module, group, chosen)
-            else:
-                stepped = [p for own in self._optimizer.param_groups for p in own["params"]]
-                self.averaged = LateSums(self._module, stepped, group, chosen)
-            how = f"gradients are sent in {chosen} ({why})"
-        share = f"{plan.micros} micro-batches" if plan.micros > 1 else "one micro-batch"
-        if plan.parts > 1:
-            share = f"{plan.micros} x 1/{plan.parts} of a micro-batch"
-            share += "" if self.peers is not None else " (islands take theirs for a whole one)"
-        local = f"; {count} islands, whose weights are averaged every {plan.local_steps} steps" if count > 1 else ""
-        return f"{self.world.size} processes, {share} each a step; {how}{local}"
+            stepped = [p for own in self._optimizer.param_groups for p in own["params"]]
+            self.averaged = LateSums(self._module, stepped, group, chosen, shared)
+        way = "sent" if shared is None else "summed in shared memory"
+        return f"gradients are {way} in {chosen} ({why})"
+
+    def _share_of(self, plan: Plan) -> str:
+        if plan.parts == 1:
+            return f"{plan.micros} micro-batches" if plan.micros > 1 else "one micro-batch"
+        whole = "" if self.peers is not None else " (islands take theirs for a whole one)"
+        return f"{plan.micros} x 1/{plan.parts} of a micro-batch{whole}"
 
     def go_on(self, step: int, outer: dict[str, Tensor]) -> None:
         """With a run that was saved at this step, when islands had met; outer: what they had in common."""
@@ -122,7 +111,8 @@ class Replicas:
     def micro_batch(self, is_last: bool) -> Iterator[None]:
         """Around forward and backward of one."""
         if self.averaged is None:
-            yield
+            with contextlib.nullcontext() if self.world.is_alone else watched_by("nobody"):
+                yield
             return
         with self.averaged.micro_batch(is_last):
             yield

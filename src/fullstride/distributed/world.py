@@ -4,7 +4,6 @@ one, in which all of this is nothing. No message is a pickle."""
 import contextlib
 import datetime
 import json
-import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from . import rendezvous
+from . import launched, rendezvous
 from .messages import bytes_of_sum
 
 _CHUNK = 32 << 20  # bytes of tensors that are sent at once: as good as any larger size, with little memory
@@ -27,8 +26,6 @@ class World:
     size: int = 1
     local_rank: int = 0
     local_size: int = 1
-    attempt: int = 0
-    """How often torch's agent has started the processes anew."""
     sent: int = 0
     """Bytes that this process sent, of what it tells all once to each other one."""
     waited: float = 0.0
@@ -151,7 +148,7 @@ def joined(backend: str = "gloo", timeout: float = 1800.0) -> Iterator[World]:
     A group that is there already, made by a script, is used and left.
     """
     is_own = not (dist.is_available() and dist.is_initialized())
-    if is_own and not rendezvous.is_one_of_several():
+    if is_own and not launched.is_one_of_several():
         yield World()
         return
     if is_own:
@@ -171,13 +168,9 @@ def current() -> World:
     if not (dist.is_available() and dist.is_initialized()):
         return World()
 
-    def number(name: str, default: int) -> int:
-        text = os.environ.get(name, "")
-        return int(text) if text.isdecimal() else default
-
-    rank, size = dist.get_rank(), dist.get_world_size()
     world = World(
-        rank, size, number("LOCAL_RANK", 0), number("LOCAL_WORLD_SIZE", 1), number("TORCHELASTIC_RESTART_COUNT", 0)
-    )
+        dist.get_rank(), dist.get_world_size(),
+        launched.number("LOCAL_RANK", 0), launched.number("LOCAL_WORLD_SIZE", 1),
+    )  # fmt: skip
     world.hosts = world.gather(socket.gethostname())
     return world

@@ -6,6 +6,7 @@ that writes rows or logs is the same code in all. A signal to any of them counts
 
 import contextlib
 import datetime
+import json
 import logging
 import re
 import signal
@@ -18,12 +19,13 @@ import torch.distributed as dist
 from torch import nn
 
 from ..data.sharing import Share
-from ..distributed import agreement
+from ..distributed import agreement, local_updates
 from ..distributed.replicas import Plan, Replicas
 from ..distributed.world import World, joined
-from ..recipes import config_files
+from ..recipes import config_files, strict
 from ..recipes.config import Config
 from ..recipes.task import Task
+from ..run_folder.flat import flat
 from ..run_folder.folder import RunFolder
 from .checkpoints import transfer
 from .checkpoints.store import Snapshot
@@ -50,9 +52,7 @@ class Together:
         self.save = False
         self._config, self._may_drift = config, False
         if not self.world.is_alone:
-            text = re.sub(r"^ *path:.*\n", "", config_files.to_yaml(config), flags=re.MULTILINE)
-            text = re.sub(r": /\S*/", ": ", text)  # hosts may have their files in other folders
-            self._may_drift = agreement.check(self.world, agreement.facts(text, resumes))
+            self._may_drift = agreement.check(self.world, agreement.facts(_without_places(config), resumes))
         self.share.check(config.micro_batch)
 
     @property
@@ -78,7 +78,14 @@ class Together:
                 f"accumulate: expected a multiple of the {self.world.size} processes, as batches of a loader are not"
                 f" cut; got {self._config.accumulate}"
             )
+        if self._may_drift and self._config.freeze.enabled:
+            raise ValueError(
+                "freeze.enabled: expected CPUs of one kind, as each process decides by its own weights; got others"
+                " (see above); pass --freeze.no-enabled"
+            )
         if not self.is_alone:
+            wish = self._config.distributed
+            local_updates.num_islands(self.world, wish.local_steps, wish.islands)  # refused before there is a folder
             what = f"{task.num_train} and {task.num_valid} samples, content {task.fingerprint or 'unknown'}"
             agreement.check(self.world, {"data": what})
             task.share = self.share
@@ -113,11 +120,6 @@ class Together:
 
     def replicas(self, task: Task, model: nn.Module, optimizer: Any, environment: dict[str, Any]) -> Replicas:
         """environment: that of the run, which says since its beginning what gradients are sent in."""
-        if self._may_drift and self._config.freeze.enabled:
-            raise ValueError(
-                "freeze.enabled: expected CPUs of one kind, as each process decides by its own weights; got others"
-                " (see above); pass --freeze.no-enabled"
-            )
         wish, share = self._config.distributed, self.share
         plan = Plan(
             share.micros, share.parts, wish.gradients, wish.local_steps, wish.islands, wish.outer_rate,
@@ -185,6 +187,13 @@ def _why(error: Exception) -> str:
     text = " ".join(str(error).split())
     found = _WORDS.search(text)
     return found[0].strip(" :") if found else text[:200]
+
+
+def _without_places(config: Config) -> str:
+    """What must be the same everywhere: hosts may have their files in other folders."""
+    fields = {name: value for name, value in flat(strict.as_mapping(config)).items() if name.split(".")[-1] != "path"}
+    is_place = {name: isinstance(value, str) and value.startswith("/") for name, value in fields.items()}
+    return json.dumps({name: Path(value).name if is_place[name] else value for name, value in fields.items()})
 
 
 def _open(run: Path | None, config: Config, resumes: bool) -> RunFolder:
