@@ -161,6 +161,21 @@ def test_processes_that_cannot_share_a_step_are_refused_once_and_leave_no_run(tm
     assert list(tmp_path.glob("runs/*")) == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        (["--distributed.local-steps", "2", "--distributed.islands", "3"], "distributed.islands: expected a divisor"),
+        (["--precision", "fp16", "--distributed.gradients", "bf16"], "distributed.gradients: expected fp32 or auto in"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_leaves_room_for_the_right_command(fields, line, tmp_path):
+    words = ["train", "mlp", *TINY, "--accumulate", "2", "--nproc", "2", "--folder", tmp_path / "run", *fields]
+    code, out, err = Command(tmp_path, *words).wait()
+    assert (code, out) == (2, "")
+    assert one_line(err).startswith(f"fullstride: {line}")
+    assert not (tmp_path / "run").exists()
+
+
 def contents(folder):
     files = [file for file in folder.rglob("*") if file.is_file() and file.name != "run.lock"]
     return {file.relative_to(folder): file.read_bytes() for file in files}
@@ -214,10 +229,18 @@ def test_what_is_wrong_is_told_once_before_any_process_is_started(words, line, c
 
 
 def test_one_of_several_processes_starts_no_more_of_them(monkeypatch, capfd):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29400"}.items():
+        monkeypatch.setenv(name, value)
     assert cli.main(["train", "mlp", *TINY, "--nproc", "2"]) == 2
     assert "torchrun has --nproc-per-node" in one_line(capfd.readouterr().err)
+
+
+def test_what_a_launcher_says_without_sense_is_told_in_a_line(monkeypatch, capfd):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    assert cli.main(["train", "mlp", *TINY]) == 2
+    line = "fullstride: WORLD_SIZE: expected the number of processes, got 'two'"
+    assert one_line(capfd.readouterr().err).startswith(line)
 
 
 @pytest.mark.parametrize("word", ["--npro", "--nproc-per-node", "--restart"])

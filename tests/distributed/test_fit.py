@@ -115,19 +115,21 @@ def test_an_optimizer_may_have_a_part_of_the_parameters(tmp_path):
     assert [loss for _, loss in two] == pytest.approx([loss for _, loss in one], abs=1e-3)
 
 
-def fit_a_shared_loader(world: World, run):
+def fit_a_shared_loader(world: World, run, which):
     sampler: DistributedSampler[object] = DistributedSampler(DATA, world.size, world.rank)
+    loaders = {name: DataLoader(DATA, 8, sampler=sampler if name == which else None) for name in ("train", "valid")}
     with pytest.raises(ValueError, match="DistributedSampler") as caught:
         fullstride.fit(
-            network(), DataLoader(DATA, 8, sampler=sampler), nn.CrossEntropyLoss(), epochs=1, accumulate=2, run=run,
-            report=False, quiet=True,
+            network(), loaders["train"], nn.CrossEntropyLoss(), valid_loader=loaders["valid"], epochs=1, accumulate=2,
+            run=run, report=False, quiet=True,
         )  # fmt: skip
     return str(caught.value)
 
 
-def test_a_loader_that_is_shared_out_already_is_refused(tmp_path):
-    for line in together(2, fit_a_shared_loader, tmp_path / "run"):
-        assert line.startswith("train_loader: expected one that gives all processes the same batches")
+@pytest.mark.parametrize("which", ["train", "valid"])
+def test_a_loader_that_is_shared_out_already_is_refused(which, tmp_path):
+    for line in together(2, fit_a_shared_loader, tmp_path / "run", which):
+        assert line.startswith(f"{which}_loader: expected one that gives all processes the same batches")
 
 
 def fit_sharded(world: World, run):

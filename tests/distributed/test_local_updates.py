@@ -224,6 +224,28 @@ def test_an_island_that_has_a_part_of_a_micro_batch_says_that_it_takes_it_for_a_
         assert "1 x 1/2 of a micro-batch (islands take theirs for a whole one) each a step" in how
 
 
+def gradients_of_bf16(world: World):
+    """Of two micro-batches, in one process; among others it is an island."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(300, 400), nn.Tanh(), nn.Linear(400, 3))  # a part of it is added in place
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer = fullstride.prepare(model, optimizer, precision="bf16", threads=1)
+    replicas = Replicas(world, Plan(micros=2, local_steps=5), model, optimizer, "bf16")
+    for k in (0, 1):
+        with replicas.micro_batch(is_last=k == 1):
+            x = torch.randn(16, 300, generator=torch.Generator().manual_seed(k))
+            (replicas.model(x).square().mean() / replicas.divisor).backward()
+    return [p.grad.float() for p in model.parameters()], [p.grad.dtype for p in model.parameters()]
+
+
+def test_islands_of_one_process_sum_micro_batches_in_fp32_as_one_process_does():
+    (expected, dtypes), *_ = together(1, gradients_of_bf16)
+    assert set(dtypes) == {torch.float32}
+    for found, own in together(2, gradients_of_bf16):
+        assert own == dtypes
+        assert all(map(torch.equal, found, expected))
+
+
 def on_unlike_machines(world: World):
     world.local_size = 1 if world.is_first else 2
     with pytest.raises(ValueError, match=r"distributed\.islands") as caught:

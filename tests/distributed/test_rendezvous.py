@@ -6,68 +6,23 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from fullstride.distributed import rendezvous
+from fullstride.distributed import launched, rendezvous
 from fullstride.distributed.world import joined
 
 from .processes import together
 
-ONE_OF_TWO = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp, and names interfaces by Linux's ioctl")
-
-
-# ---- what the launcher says ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"RANK": "2"}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got '2'"),
-        ({"RANK": "-1"}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got '-1'"),
-        ({"RANK": "first"}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got 'first'"),
-        ({"RANK": ""}, "RANK: expected a number from 0 to 1, below WORLD_SIZE 2; got ''"),
-        ({"WORLD_SIZE": None}, "WORLD_SIZE: expected it to be set beside RANK 0; torchrun sets both"),
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE: expected the number of processes, got 'two'"),
-        ({"WORLD_SIZE": "0"}, "WORLD_SIZE: expected the number of processes, got '0'"),
-        ({"MASTER_ADDR": None}, "MASTER_ADDR: expected it to be set beside RANK and WORLD_SIZE; torchrun sets all"),
-        ({"MASTER_PORT": ""}, "MASTER_PORT: expected it to be set beside RANK and WORLD_SIZE; torchrun sets all"),
-        ({"MASTER_PORT": "http"}, "MASTER_PORT: expected a number below 65536, got 'http'"),
-        ({"MASTER_PORT": "65536"}, "MASTER_PORT: expected a number below 65536, got '65536'"),
-    ],
-)
-def test_what_makes_no_sense_is_told_in_a_line(changes, words):
-    environment = {name: value for name, value in (ONE_OF_TWO | changes).items() if value is not None}
-    with pytest.raises(ValueError, match="expected") as caught:
-        rendezvous.is_one_of_several(environment)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("environment", "is_one"),
-    [
-        ({}, False),
-        (ONE_OF_TWO, True),
-        (ONE_OF_TWO | {"RANK": "1"}, True),
-        ({"RANK": "0", "WORLD_SIZE": "1"}, False),  # torchrun with one process
-        ({"RANK": "1", "WORLD_SIZE": "2", rendezvous.STORE_FILE: "/a/file"}, True),  # with no address to meet at
-    ],
-)
-def test_a_process_knows_whether_it_is_one_of_several(environment, is_one):
-    assert rendezvous.is_one_of_several(environment) == is_one
-
-
-# ---- what goes wrong at the meeting ----------------------------------------------------------------------------------
 
 
 def leave_group():
     """That of processes.py: what follows is as without torchrun, by the environment alone."""
     if dist.is_initialized():
         dist.destroy_process_group()
-    for name in (rendezvous.STORE_FILE, "GLOO_SOCKET_IFNAME"):
+    for name in (launched.STORE_FILE, "GLOO_SOCKET_IFNAME"):
         os.environ.pop(name, None)
 
 
-def meet(world, environment, timeout=2.0):
+def meet(world, environment, timeout=60.0):
     leave_group()
     os.environ.update(environment)
     try:
@@ -79,7 +34,7 @@ def meet(world, environment, timeout=2.0):
 
 def meet_as(rank, environment):
     """One process, whose peers never come."""
-    (said,) = together(1, meet, environment | {"RANK": str(rank)})
+    (said,) = together(1, meet, environment | {"RANK": str(rank)}, 2.0)
     assert "\n" not in said
     return said
 
@@ -100,7 +55,7 @@ def free_port():
 
 
 def test_processes_meet_by_their_environment_alone(free_port):
-    assert together(2, meet, at(free_port), 60.0) == ["met 2"] * 2
+    assert together(2, meet, at(free_port)) == ["met 2"] * 2
 
 
 def test_a_port_in_use_is_told_in_a_line():
@@ -143,9 +98,10 @@ def test_gloo_is_here():
 
 
 def meet_in_attempt(world, port, attempts):
-    """As under torchrun, whose store lives on."""
+    """As under torchrun, whose store lives on. One that is ahead of the others waits in vain."""
     environment = at(port) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
-    return meet(world, environment | {"TORCHELASTIC_RESTART_COUNT": str(attempts[world.rank])})
+    own = attempts[world.rank]
+    return meet(world, environment | {"TORCHELASTIC_RESTART_COUNT": str(own)}, 5.0 if own > min(attempts) else 60.0)
 
 
 @pytest.fixture
@@ -336,7 +292,7 @@ def test_an_address_that_no_interface_leads_to_is_refused(no_interface_named, mo
 @linux
 def test_an_interface_for_other_hosts_says_nothing_of_processes_that_meet_in_a_file(monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "wg0")
-    monkeypatch.setenv(rendezvous.STORE_FILE, "store")
+    monkeypatch.setenv(launched.STORE_FILE, "store")
     rendezvous.choose_interface()
     assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
 

@@ -243,11 +243,11 @@ def goes_on_elsewhere(world: World, run):
 
 @pytest.mark.parametrize("recipe", ["mlp", "clip", "llama"])
 def test_the_run_folder_is_needed_in_the_first_process_alone(recipe, tmp_path):
-    """With the tokenizers of clip and, here, llama, which are files in it."""
+    """With the tokenizers of clip and, here, llama, which are files in it. Its name has a blank."""
     (tmp_path / "host-0").mkdir()
-    (tmp_path / "host-1" / "run").mkdir(parents=True)
-    (tmp_path / "host-1" / "run" / "characters.json").write_text("not one")
-    whole, run = tmp_path / "whole", tmp_path / "host-0" / "run"
+    (tmp_path / "host-1" / "my run").mkdir(parents=True)
+    (tmp_path / "host-1" / "my run" / "characters.json").write_text("not one")
+    whole, run = tmp_path / "whole", tmp_path / "host-0" / "my run"
     config = {"mlp": training.mlp, "clip": training.clip, "llama": lambda: training.llama(tmp_path)}[recipe]()
     if recipe == "llama":
         train(1, config.replace(steps=1), tmp_path / "first")

@@ -73,7 +73,7 @@ def test_two_hosts_train_as_two_processes_of_one(whole, tmp_path):
 def test_a_link_that_is_cut_and_restored_costs_time_alone(whole, tmp_path):
     run = tmp_path / "run"
     with two(run, [training.mlp()] * 2) as (pair, processes):
-        pair[1].shape(mbit=1)  # so that it takes a while
+        pair[1].shape(mbit=0.5)  # so that it takes a while
         wait_until(lambda: has_rows(run) or processes[0].poll() is not None)
         pair[1].cut()
         sent = pair[0].sent_bytes()
@@ -88,7 +88,7 @@ def test_a_link_that_is_cut_and_restored_costs_time_alone(whole, tmp_path):
 
 def test_a_link_that_stays_cut_ends_the_run_with_a_word_and_what_it_had(tmp_path):
     run = tmp_path / "run"
-    config = training.mlp(steps=100_000, distributed={"timeout": 3.0})
+    config = training.mlp(steps=100_000, distributed={"timeout": 10.0})
     with two(run, [config] * 2) as (pair, processes):
         wait_until(lambda: (run / "checkpoints").exists() and bool(Store(run / "checkpoints").steps()))
         pair[1].cut()

@@ -256,12 +256,12 @@ def _parts(source: Iterable[Any]) -> list[Any]:
     return [*parts, getattr(parts[2], "sampler", None)]  # the last one: in a batch_sampler of one's own
 
 
-def check_shared(source: Iterable[Any]) -> None:
+def check_shared(source: Iterable[Any] | None, name: str) -> None:
     """ValueError for a loader that gives each process its own samples already: of these each would take its turn."""
-    for part in _parts(source):
+    for part in () if source is None else _parts(source):
         if isinstance(part, DistributedSampler) and part.num_replicas > 1:
             raise ValueError(
-                "train_loader: expected one that gives all processes the same batches, which fit() deals out; got a"
+                f"{name}: expected one that gives all processes the same batches, which fit() deals out; got a"
                 " DistributedSampler; leave it out"
             )
 

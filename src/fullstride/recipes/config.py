@@ -291,6 +291,9 @@ class Config:
         expect(self.clip is None or 0 < self.clip < math.inf, "clip", "a norm above 0, or None", self.clip)
         expect(self.threads is None or self.threads >= 1, "threads", "1 or more, or None", self.threads)
         expect(self.max_nonfinite >= 1, "max_nonfinite", "1 or more", self.max_nonfinite)
+        rounds = self.precision == "fp16" and self.distributed.gradients == "bf16"
+        expect(not rounds, "distributed.gradients", "fp32 or auto in fp16 training, whose loss scale changes what"
+               " rounding has left for the next step", "bf16")  # fmt: skip
         shard, local = self.distributed.shard_optimizer, self.distributed.local_steps > 0
         expect(not (shard and self.freeze.enabled), "freeze.enabled", "no shard_optimizer with it: a process does not"
                " have all bits of all weights, by which layers freeze", self.freeze.enabled)  # fmt: skip

@@ -262,7 +262,8 @@ class _LoaderTask(Task):
 
     def train_batches(self, config: Config, position: int, saved: dict[str, Any] | None) -> Batches:
         if self.share.world > 1:
-            any_loader.check_shared(self.source)
+            any_loader.check_shared(self.source, "train_loader")
+            any_loader.check_shared(self._valid, "valid_loader")
         loader = AnyLoader(self.source, config.seed, position * self.share.world, saved)
         logger.info("%s", loader.choice)
         return loader if self.share.world == 1 else any_loader.InTurn(loader, self.share)

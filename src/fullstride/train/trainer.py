@@ -286,7 +286,7 @@ class Trainer:
         self._build(saved["precision"] if wish == "auto" else wish)  # auto is measured: it may mean another one today
         environment.use_products(saved["products"])
         self.environment = environment.describe(self.task, self.model)
-        if "gradients" in saved and not self.together.is_alone:
+        if "gradients" in saved:  # of a process alone there are none to send, which `processes` tells
             self.environment["gradients"] = saved["gradients"]
         for line in environment.differences(saved, self.environment):
             logger.warning("not bit for bit the run as it was: %s", line)
