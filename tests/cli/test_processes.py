@@ -1,5 +1,6 @@
 """fullstride train and resume --nproc: the command as a person starts it, and all that it started."""
 
+import ipaddress
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from fullstride.run_folder.metrics import read
 from fullstride.train.checkpoints.store import Store
 from fullstride.train.errors import PEER_LOST
 
+from ..distributed.listening import listeners
 from ..patience import PATIENCE, wait_until
 from ..train.runs import assert_same_tensors, final, losses
 from .commands import TINY, one_line, train
@@ -147,6 +149,16 @@ def test_when_the_command_is_killed_its_processes_save_and_end_by_themselves(tmp
     assert command.wait()[0] == -signal.SIGKILL
     wait_until(lambda: all(map(is_gone, ranks.values())))
     assert Store(run / "checkpoints").steps()[-1] == losses(run)[-1][0]
+
+
+@linux
+def test_nothing_listens_beyond_the_loopback_interface(tmp_path):
+    command, ranks, _ = begin(tmp_path, *ENDLESS)
+    found = [address for pid in (command.process.pid, *ranks.values()) for address, _ in listeners(pid)]
+    command.process.send_signal(signal.SIGTERM)
+    command.wait()
+    assert found  # gloo's
+    assert {ipaddress.ip_address(address).is_loopback for address in found} == {True}
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

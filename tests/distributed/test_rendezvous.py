@@ -9,6 +9,7 @@ import torch.distributed as dist
 from fullstride.distributed import launched, rendezvous
 from fullstride.distributed.world import joined
 
+from .listening import listeners
 from .processes import together
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp, and names interfaces by Linux's ioctl")
@@ -198,30 +199,6 @@ def no_interface_named(monkeypatch):
     """Nor after the test, in which one is."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "to be put back")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME")
-
-
-def listeners():
-    """(address, port) of all sockets of this process that listen."""
-    own = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)}
-    found = []
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/self/net/{table}") as file:
-            rows = [line.split() for line in file][1:]
-        for row in rows:
-            if row[3] == "0A" and f"socket:[{row[9]}]" in own:
-                address, port = row[1].split(":")
-                found.append((_address(address), int(port, 16)))
-    return found
-
-
-def _is_open(fd):
-    return os.path.islink(f"/proc/self/fd/{fd}")
-
-
-def _address(text):
-    """/proc has words of four bytes, each as the machine has it."""
-    words = [bytes.fromhex(text[i : i + 8])[::-1] for i in range(0, len(text), 8)]
-    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, b"".join(words))
 
 
 def meet_and_look(world, environment):
