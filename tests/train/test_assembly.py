@@ -85,9 +85,13 @@ def test_there_is_no_loss_scale_where_nothing_is_scaled():
 @pytest.mark.parametrize(
     ("distributed", "words"),
     [
-        ({"local_steps": 250}, "250 steps leave 8 meetings of the islands, and outer_momentum 0.9 wants 20 or more"),
-        ({"local_steps": 100}, ""),
-        ({"local_steps": 250, "outer_momentum": 0.0}, ""),
+        ({"local_steps": 600}, "600 steps leave 3 meetings of the islands, and outer_momentum 0.5 wants 4 or more"),
+        (
+            {"local_steps": 250, "outer_momentum": 0.9},
+            "250 steps leave 8 meetings of the islands, and outer_momentum 0.9 wants 20 or more",
+        ),
+        ({"local_steps": 250}, ""),
+        ({"local_steps": 600, "outer_momentum": 0.0}, ""),
         ({}, ""),
     ],
 )

@@ -40,8 +40,8 @@ class Plan:
     gradients: str = "auto"
     local_steps: int = 0
     num_islands: int | None = None
-    outer_rate: float = 0.7
-    outer_momentum: float = 0.9
+    outer_rate: float = 1.0
+    outer_momentum: float = 0.5
     uses_all: bool = True  # the model is called itself, and parameters have a gradient in every micro-batch
     wire: str | None = None  # what gradients were sent in before the run was stopped
     may_drift: bool = False  # processes round otherwise; shared states send weights in each step, so these do not drift

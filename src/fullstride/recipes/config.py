@@ -224,9 +224,9 @@ class Distributed:
     """Steps that islands take by themselves before their weights are averaged; 0: gradients are, in every step."""
     islands: int | None = None
     """How many there are; None: one a machine, or, on one machine, one a process."""
-    outer_rate: float = 0.7
+    outer_rate: float = 1.0
     """Of the step with the mean of all islands."""
-    outer_momentum: float = 0.9
+    outer_momentum: float = 0.5
     """Nesterov's, of the same step."""
     timeout: float = 1800.0
     """Seconds that a process waits for another one that does not answer."""
