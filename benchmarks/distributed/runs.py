@@ -16,7 +16,7 @@ from fullstride.recipes import config_files
 from fullstride.run_folder.metrics import read
 
 STEPS = {  # of a training, and from row to row
-    "mlp": (12, 3), "mlp-mnist": (60, 10), "mlp-seven": (12, 3), "llama": (18, 3), "llama-char": (300, 50),
+    "mlp": (24, 3), "mlp-mnist": (60, 10), "mlp-seven": (24, 3), "llama": (18, 3), "llama-char": (300, 50),
     "fastspeech2": (12, 3), "fastspeech2-quick": (24, 4), "clip": (12, 2), "clip-small": (16, 4),
 }  # fmt: skip
 Figures = dict[str, float]
