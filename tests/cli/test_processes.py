@@ -154,9 +154,11 @@ def test_when_the_command_is_killed_its_processes_save_and_end_by_themselves(tmp
 @linux
 def test_nothing_listens_beyond_the_loopback_interface(tmp_path):
     command, ranks, _ = begin(tmp_path, *ENDLESS)
-    found = [address for pid in (command.process.pid, *ranks.values()) for address, _ in listeners(pid)]
-    command.process.send_signal(signal.SIGTERM)
-    command.wait()
+    try:
+        found = [address for pid in (command.process.pid, *ranks.values()) for address, _ in listeners(pid)]
+    finally:
+        command.process.send_signal(signal.SIGTERM)
+        command.wait()
     assert found  # gloo's
     assert {ipaddress.ip_address(address).is_loopback for address in found} == {True}
 

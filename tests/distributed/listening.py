@@ -1,12 +1,16 @@
 """Who listens on which address, as Linux tells it."""
 
+import contextlib
 import os
 import socket
 
 
 def listeners(pid="self"):
     """(address, port) of all sockets of a process that listen."""
-    own = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd") if _is_open(pid, fd)}
+    own = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            own.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
     found = []
     for table in ("tcp", "tcp6"):
         with open(f"/proc/{pid}/net/{table}") as file:
@@ -16,10 +20,6 @@ def listeners(pid="self"):
                 address, port = row[1].split(":")
                 found.append((_address(address), int(port, 16)))
     return found
-
-
-def _is_open(pid, fd):
-    return os.path.islink(f"/proc/{pid}/fd/{fd}")
 
 
 def _address(text):

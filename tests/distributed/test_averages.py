@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import math
+import os
 
 import pytest
 import torch
@@ -73,6 +74,7 @@ def by_replicas(world, precision, wire, micros, tied):
         optimizer.zero_grad()
         losses.append((mean(world, total), optimizer.last_grad_norm))
     assert len(set(world.gather(_checksum(model)))) == 1  # to the bit
+    assert world.is_alone or (replicas.averaged._shared is None) == (os.environ.get(VARIABLE) == "0")
     if wire == "fp32":  # of two, each sends as much as a ring does: 2 (n - 1) / n of all gradients
         assert replicas.averaged.sent == STEPS * 4 * sum(p.numel() for p in model.parameters())
     return losses

@@ -130,6 +130,7 @@ def fit_a_shared_loader(world: World, run, which):
 def test_a_loader_that_is_shared_out_already_is_refused(which, tmp_path):
     for line in together(2, fit_a_shared_loader, tmp_path / "run", which):
         assert line.startswith(f"{which}_loader: expected one that gives all processes the same batches")
+    assert not (tmp_path / "run").exists()
 
 
 def fit_sharded(world: World, run):

@@ -37,14 +37,17 @@ def launch(tmp_path, restarts, place, rank, step, num=2):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
 
+def num_starts(run):
+    return sum(row["kind"] == "event" and row["event"] == "start" for row in read(run))
+
+
 @pytest.mark.parametrize(("place", "rank"), [("forward", 1), ("backward", 0), ("sum", 1), ("saving", 0)])
 def test_a_killed_process_brings_the_run_back_by_itself(place, rank, whole, tmp_path):
     ended = launch(tmp_path, 1, place, rank, 10 if place == "saving" else 12)
     assert ended.returncode == 0, ended.stderr
     assert_same_tensors(final(whole)[0], final(tmp_path / "run")[0])
     assert losses(whole) == losses(tmp_path / "run")  # no sample lost and none twice in what counts
-    starts = [row for row in read(tmp_path / "run") if row["kind"] == "event" and row["event"] == "start"]
-    assert len(starts) == 2
+    assert num_starts(tmp_path / "run") == 2
 
 
 def test_a_process_that_trains_alone_is_brought_back_too(tmp_path):
@@ -52,6 +55,7 @@ def test_a_process_that_trains_alone_is_brought_back_too(tmp_path):
     assert ended.returncode == 0, ended.stderr
     whole = train(1, CONFIG, tmp_path / "whole")
     assert_same_tensors(final(whole)[0], final(tmp_path / "run")[0])
+    assert num_starts(tmp_path / "run") == 2
 
 
 def test_without_restarts_the_run_ends_and_can_be_resumed(whole, tmp_path):

@@ -1,6 +1,7 @@
 """Gradients that are sent when backward is over: of models whose parts a loss calls as it likes."""
 
 import itertools
+import os
 
 import pytest
 import torch
@@ -62,6 +63,7 @@ def train(world: World, precision, wire, micros, call):
         optimizer.zero_grad()
         losses.append((mean(world, total), optimizer.last_grad_norm))
     assert len(set(world.gather(_checksum(model)))) == 1  # to the bit
+    assert world.is_alone or (replicas.averaged._shared is None) == (os.environ.get(VARIABLE) == "0")
     return losses, unused
 
 

@@ -48,9 +48,6 @@ def test_a_process_knows_whether_it_is_one_of_several(environment, is_one):
     assert launched.is_one_of_several(environment) == is_one
 
 
-# ---- what goes wrong at the meeting ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("text", "may"), [("", False), ("0", False), ("3", True), ("often", False)])
 def test_a_process_knows_whether_it_may_be_started_again(text, may, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", text)

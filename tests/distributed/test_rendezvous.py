@@ -15,6 +15,9 @@ from .processes import together
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/net/tcp, and names interfaces by Linux's ioctl")
 
 
+# ---- what goes wrong at the meeting ----------------------------------------------------------------------------------
+
+
 def leave_group():
     """That of processes.py: what follows is as without torchrun, by the environment alone."""
     if dist.is_initialized():

@@ -61,13 +61,15 @@ def test_a_signal_to_any_process_stops_all_after_the_same_step(rank, tmp_path):
     assert ends == [("stopped by SIGTERM", 13)] * 2  # the step under way is finished
 
 
-def test_as_many_processes_go_on_to_the_same_bits(of_two, tmp_path):
-    together(2, fit_until, training.mlp(), tmp_path / "run", 12, 1)
-    goes_on(2, tmp_path / "run")
-    (tensors, documents), (others, other_documents) = final(of_two), final(tmp_path / "run")
+@pytest.mark.parametrize("num", [2, 4])
+def test_as_many_processes_go_on_to_the_same_bits(num, of_two, tmp_path):
+    whole = of_two if num == 2 else train(num, training.mlp(), tmp_path / "whole")
+    together(num, fit_until, training.mlp(), tmp_path / "run", 12, 1)
+    goes_on(num, tmp_path / "run")
+    (tensors, documents), (others, other_documents) = final(whole), final(tmp_path / "run")
     assert_same_tensors(tensors, others)
     assert documents == other_documents
-    assert losses(of_two) == losses(tmp_path / "run")
+    assert losses(whole) == losses(tmp_path / "run")
 
 
 @pytest.mark.parametrize(("first", "then"), [(2, 4), (4, 2), (2, 1), (1, 2)])

@@ -95,6 +95,33 @@ def test_tensors_of_any_shape_are_summed():
     assert together(3, of_matrices) == [[[6.0] * 5] * 3] * 3
 
 
+def at_two_places(world: World):
+    """The same numbers as the first of a tensor and as the last of a longer one, where they are another one's share."""
+    shared, own = between_all(world), numbers(world.rank, 100, torch.float32)
+    first, last = torch.cat([own, torch.zeros(500)]), torch.cat([torch.zeros(500), own])
+    shared.sum(first)
+    shared.sum(last)
+    return torch.equal(first[:100], last[-100:])
+
+
+def test_a_sum_does_not_depend_on_where_in_a_bucket_a_number_lies():
+    assert together(4, at_two_places) == [True] * 4
+
+
+def part_of_a_machine(world: World):
+    """As if the last two of three were on another machine."""
+    world.local_rank, world.local_size = (0, 1) if world.is_first else (world.rank - 1, 2)
+    here = dist.new_group([1, 2])
+    alone = dist.new_group([0])
+    across = dist.group.WORLD
+    assert across is not None
+    return SharedSums.between(world, alone if world.is_first else here) is not None, SharedSums.between(world, across)
+
+
+def test_a_group_on_one_machine_of_several_shares_memory_and_one_across_does_not():
+    assert together(3, part_of_a_machine) == [(True, None)] * 3
+
+
 def within_halves(world: World):
     """Two groups of two, each with memory of its own."""
     groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]

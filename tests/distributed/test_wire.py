@@ -21,6 +21,27 @@ def measure(world: World):
     return wire.choose("auto", "bf16", dist.group.WORLD)
 
 
+class Fast:
+    """Sums that take longer in fp32, which nobody but choose() asks for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def sum(self, tensor):
+        self.asked.append(tensor.dtype)
+        torch.distributed.all_reduce(tensor) if tensor.dtype is torch.float32 else None
+
+
+def by_other_sums(world: World):
+    shared = Fast()
+    chosen, _ = wire.choose("auto", "bf16", dist.group.WORLD, shared=shared)
+    return chosen, sorted({str(dtype) for dtype in shared.asked})
+
+
+def test_what_sums_is_what_is_measured():
+    assert together(2, by_other_sums) == [("bf16", ["torch.bfloat16", "torch.float32"])] * 2
+
+
 def test_bf16_is_refused_where_a_loss_scale_changes():
     with pytest.raises(ValueError, match="expected fp32 or auto in fp16 training"):
         wire.choose("bf16", "fp16", NOBODY)

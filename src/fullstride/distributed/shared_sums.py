@@ -1,10 +1,10 @@
 """Sums over processes of one machine in memory that they share: no byte of a gradient goes through a socket.
 
     slot of process p     <- its tensor, but for share p                                all wait for each other
-    share r, by process r <- that share of all slots and its own, in fp32, rounded once   all wait again
+    share r, by process r <- that share of all slots and its own, in order of rank in fp32, rounded once    all wait again
     tensor of each        <- all other shares
 
-So a sum has the same bits in all of them, and in every run. They wait for each other in small sums of gloo, which tells
+So a sum has the same bits in all of them, and in every run, wherever in a bucket a number lies. They wait for each other in small sums of gloo, which tells
 of one that died as ever. Each process brings the memory of its own slots, on its own NUMA node; it has no name in any
 folder, and is gone with the processes.
 
@@ -41,11 +41,13 @@ class SharedSums:
     @classmethod
     def between(cls, world: World, group: dist.ProcessGroup) -> "SharedSums | None":
         """None where processes of any group cannot share memory, or shall not. All of the world must call it."""
-        if world.local_size != world.size or dist.get_backend(group) != "gloo":
+        if dist.get_backend(group) != "gloo":
             return None
-        with _own_memory() as place:
+        ranks, first_here = dist.get_process_group_ranks(group), world.rank - world.local_rank
+        are_here = set(ranks) <= set(range(first_here, first_here + world.local_size))
+        with _own_memory(are_here) as place:
             places = world.gather(place)
-            memories = [_opened(places[rank]) for rank in dist.get_process_group_ranks(group)]
+            memories = [_opened(places[rank]) for rank in ranks]
             found = [memory for memory in memories if memory is not None]
             everywhere = all(world.gather(len(found) == len(memories)))
         return cls(group, found) if everywhere else None
@@ -64,25 +66,32 @@ class SharedSums:
         for rank in others:
             slots[me][rank].copy_(shares[rank])
         self._wait_for_all()
-        total = shares[me] if size == 2 else shares[me].float()  # a sum of two is rounded once in any case
-        for rank in others:
-            total.add_(slots[rank][me])
-        slots[me][me].copy_(shares[me].copy_(total))
+        slots[me][me].copy_(self._total([shares[me] if rank == me else slots[rank][me] for rank in range(size)]))
+        shares[me].copy_(slots[me][me])
         self._wait_for_all()
         for rank in others:
             shares[rank].copy_(slots[rank][rank])
+
+    def _total(self, parts: Sequence[Tensor]) -> Tensor:
+        """Of one share, in order of rank."""
+        if len(parts) == 2:
+            return parts[0] + parts[1]  # rounded once in any case
+        total = parts[0].float() + parts[1]
+        for part in parts[2:]:
+            total.add_(part)
+        return total
 
     def _wait_for_all(self) -> None:
         dist.all_reduce(self._tick, group=self._group)
 
 
 @contextlib.contextmanager
-def _own_memory() -> Iterator[list[str] | None]:
+def _own_memory(wanted: bool) -> Iterator[list[str] | None]:
     """Where others open it meanwhile, and what they find at its end; None where there is none to be had."""
     token = secrets.token_bytes(_SIZE - 2 * _SLOT)
     with contextlib.ExitStack() as stack:
         try:
-            if os.environ.get(VARIABLE) == "0" or not hasattr(os, "memfd_create"):
+            if not wanted or os.environ.get(VARIABLE) == "0" or not hasattr(os, "memfd_create"):
                 raise OSError
             handle = os.memfd_create("fullstride-sums")
             stack.callback(os.close, handle)

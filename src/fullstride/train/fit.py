@@ -102,6 +102,9 @@ def fit(
         torch_optimizers.check(optimizer)
         task.optimizer = optimizer
     with joined(config.distributed.backend, config.distributed.timeout) as world, losses_named(world):
+        if not world.is_alone:
+            any_loader.check_shared(task.source, "train_loader")
+            any_loader.check_shared(valid_loader, "valid_loader")
         result = _train(_trainer(world, config, task, run, resume, hooks), model, quiet)
         if load_best:
             _load_best(world, model, result.run)
@@ -261,9 +264,6 @@ class _LoaderTask(Task):
         return None if count is None else Fraction(count)
 
     def train_batches(self, config: Config, position: int, saved: dict[str, Any] | None) -> Batches:
-        if self.share.world > 1:
-            any_loader.check_shared(self.source, "train_loader")
-            any_loader.check_shared(self._valid, "valid_loader")
         loader = AnyLoader(self.source, config.seed, position * self.share.world, saved)
         logger.info("%s", loader.choice)
         return loader if self.share.world == 1 else any_loader.InTurn(loader, self.share)
