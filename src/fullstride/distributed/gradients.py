@@ -6,8 +6,8 @@
            feedback), so nothing is lost for good. In bf16 training with one micro-batch a process, gradients are bf16
            already, and nothing is rounded at all. Biases and norms of bf16 training stay fp32: they are few
 
-Between processes of one machine, where no other takes part, the sums go through memory that they share, one after the other when the last bucket is
-full (shared_sums.py): there is nothing to hide behind a backward that has all cores.
+Where all that sum are on one machine, the sums go through memory that they share, one after the other when the last
+bucket is full (shared_sums.py): there is nothing to hide behind a backward that has all cores.
 
 Nothing is divided: whoever calls backward() divides the loss by the number of processes.
 A micro-batch that is not the last of a step stays in this process (no_sync), with all that is fast in one process. In
@@ -44,8 +44,9 @@ class Averaged:
     """Of one model. `model` is what to call in its place in training; every parameter must have a gradient in every
     micro-batch that is a step's last (else: late_sums.py).
 
-    sent: bytes that this process sent, or would have sent in a ring of what goes through shared memory. exposed: seconds from the end of the computation of backward until all sums were
-    here. shared: where the sums are made, if not by the group itself.
+    sent: bytes that this process sent, or would have sent in a ring of what goes through shared memory. exposed:
+    seconds from the end of the computation of backward until all sums were here. shared: where the sums are made, if
+    not by the group itself.
     """
 
     def __init__(
