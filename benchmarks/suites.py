@@ -62,7 +62,7 @@ SUITES = {
     ),
     "sharding": Suite(
         "memory with the optimizer's states in one process each",
-        (("benchmarks.distributed.sharding", "--rounds", "2"),), usual=False,
+        (("benchmarks.distributed.sharding", "--rounds", "1"),), usual=False,
     ),
     "two_hosts": Suite(
         "two hosts on throttled links, and predictions", (("benchmarks.distributed.two_hosts",),), usual=False
