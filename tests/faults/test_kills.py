@@ -22,7 +22,8 @@ from ..train import children
 from ..train.runs import assert_same_run, evaluations, small
 from .processes import kill_at_line
 
-NUM_KILLS = 100
+NUM_KILLS, MOST_KILLS = 100, 300
+FEWEST = 2  # in each phase; of the rarest there are about 10 in the first hundred, on a busy machine fewer
 PHASES = ("starting", "training", "evaluating", "saving", "before the first checkpoint")
 NEVER = (1 << 60, 0.0)  # marks, seconds
 EVERY = 3  # steps from one evaluation to the next
@@ -164,6 +165,11 @@ def phases(run, marks, partial_before):
         yield "before the first checkpoint"
 
 
+def is_enough(seen):
+    fewest = min(seen[phase] for phase in PHASES)
+    return seen["kills"] >= (NUM_KILLS if fewest >= FEWEST else MOST_KILLS)
+
+
 def test_a_hundred_kills_change_nothing(memory_folder):
     chance = random.Random(0)
     measure(memory_folder / "kills-first")  # what is measured once for a machine is kept from here on
@@ -174,18 +180,17 @@ def test_a_hundred_kills_change_nothing(memory_folder):
     for number in itertools.count():
         run, config = memory_folder / f"kills-{number}", CONFIGS[number % 2]
         while True:
-            killed, found = kill(run, config, timeline.moment(chance) if seen["kills"] < NUM_KILLS else NEVER)
+            killed, found = kill(run, config, NEVER if is_enough(seen) else timeline.moment(chance))
             if not killed:
                 break
             seen.update(["kills", *found])
         assert_same_run(run, whole)
         log = (run / "log.txt").read_text()
         assert "passed over" not in log  # a kill leaves no damaged checkpoint, only an unfinished one
-        if seen["kills"] >= NUM_KILLS:
+        if is_enough(seen):
             break
-        assert number < NUM_KILLS, f"the kills miss: {seen}"
-    # Of the rarest there are about 10.
-    assert min(seen[phase] for phase in PHASES) >= 2, seen
+        assert number < MOST_KILLS, f"the kills miss: {seen}"
+    assert min(seen[phase] for phase in PHASES) >= FEWEST, seen
 
 
 def create_until_line(folder, line):

@@ -1,5 +1,7 @@
 """The section on several processes: how the run was shared, who sent what, who waited for whom."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -66,7 +68,8 @@ def real(tmp_path_factory):
 
 def test_a_real_run_of_two_processes_is_told_and_drawn(real):
     found = processes.section(real)
-    assert found.text.startswith("2 processes, 2 micro-batches each a step; gradients are sent in ")
+    assert found.text.startswith("2 processes, 2 micro-batches each a step; gradients are ")
+    assert re.search(r"gradients are (sent|summed in shared memory) in fp32 \(", found.text)
     assert "Shown is" not in found.text  # there is but one attempt
     assert [row[0] for row in cells(found)] == [f"rank {rank} on {host}" for rank, host in enumerate(real.hosts)]
     assert "-" not in np.ravel(cells(found))
