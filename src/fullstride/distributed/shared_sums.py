@@ -9,7 +9,7 @@ other in small sums of gloo, which tells of one that died as ever. Each process 
 its own NUMA node; it has no name in any folder, and is gone with the processes.
 
 gloo copies a byte through TCP and its own buffers several times, on threads that take the cores from what computes. Two
-processes with a core of Zen 5 each sum 25 MiB of fp32 in 13 ms by it and in 7 ms here, as much bf16 in 16 and in 6 ms.
+processes with a core of Zen 5 each sum 25 MiB of fp32 in 14 ms by it and in 7 ms here, as much bf16 in 17 and in 8 ms.
 """
 
 import contextlib
